@@ -1,0 +1,1 @@
+"""Annotated dataset to findings: figures, statistics, reports. Imports `curate.store` and nothing else of curate."""
