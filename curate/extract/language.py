@@ -1,0 +1,164 @@
+"""Is a text CUDA C++, Python, or neither: decided by how much of it each grammar understands, not by words in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Literal
+
+import tree_sitter_cuda
+import tree_sitter_python
+from tree_sitter import Language, Node, Parser, Tree
+
+__all__ = ["ENOUGH", "Code", "has_cuda", "language_of", "parse_cuda", "parse_python", "preorder", "understood"]
+
+Code = Literal["cuda", "python"]
+
+ENOUGH = 0.6
+"""The share of a text that a grammar must understand: prose stays well below, even truncated code above."""
+
+_LANGUAGES: dict[Code, Language] = {
+    "cuda": Language(tree_sitter_cuda.language()),
+    "python": Language(tree_sitter_python.language()),
+}
+
+_CUDA_PROOFS = frozenset(
+    (
+        *("function_definition", "declaration", "template_declaration", "field_declaration", "type_definition"),
+        *("struct_specifier", "class_specifier", "enum_specifier", "alias_declaration", "using_declaration"),
+        *("namespace_definition", "linkage_specification", "for_statement", "while_statement"),
+        *("if_statement", "return_statement", "preproc_include", "preproc_def", "preproc_function_def", "preproc_call"),
+        *("preproc_if", "preproc_ifdef", "kernel_call_syntax", "assignment_expression", "call_expression"),
+    )
+)
+_PYTHON_DEFINITIONS = frozenset(
+    ("function_definition", "class_definition", "decorated_definition", "import_statement", "import_from_statement")
+)
+_PYTHON_STATEMENTS = frozenset(
+    (
+        *("assignment", "call", "return_statement", "for_statement", "while_statement", "if_statement"),
+        *("with_statement", "try_statement"),
+    )
+)
+_PROOFS: dict[Code, frozenset[str]] = {"cuda": _CUDA_PROOFS, "python": _PYTHON_DEFINITIONS | _PYTHON_STATEMENTS}
+"""Nodes that prose does not give: understood, and a proof that the text is code of this language."""
+_PLAIN: dict[Code, frozenset[str]] = {
+    "cuda": frozenset(("comment", "compound_statement", "expression_statement")),
+    "python": frozenset(("comment", "string")),
+}
+"""Nodes that are understood but prove nothing: JSON is a compound statement."""
+_SOUND: dict[Code, frozenset[str]] = {"cuda": _CUDA_PROOFS | _PLAIN["cuda"], "python": _PYTHON_DEFINITIONS}
+"""Nodes that are understood even inside an ERROR. C++ is full of assignments and calls that Python can read, so those
+are not.
+"""
+
+_CUDA_NODES = frozenset(
+    (
+        *("__global__", "__device__", "__shared__", "__constant__", "__managed__"),
+        *("launch_bounds", "kernel_call_syntax"),
+    )
+)
+_CUDA_NAMES = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim", "__syncthreads", "__syncwarp"))
+_CUDA_WORDS = (*(_CUDA_NODES | _CUDA_NAMES) - {"launch_bounds", "kernel_call_syntax"}, "__launch_bounds__", "<<<")
+
+
+_UNKNOWN, _GOOD, _ERROR = range(3)
+
+
+@cache
+def _parser(code: Code) -> Parser:
+    return Parser(_LANGUAGES[code])
+
+
+def _source(text: str) -> bytes:
+    """UTF-8, a lone surrogate as one question mark: the number of characters stays."""
+    return text.encode("utf-8", "replace")
+
+
+def parse_cuda(text: str) -> Tree:
+    """The tree of CUDA C++; offsets are bytes of the UTF-8 text."""
+    return _parser("cuda").parse(_source(text))
+
+
+def parse_python(text: str) -> Tree:
+    """The tree of Python; offsets are bytes of the UTF-8 text."""
+    return _parser("python").parse(_source(text))
+
+
+def preorder(root: Node, into: Callable[[Node], bool] = lambda node: True) -> Iterator[tuple[Node, int]]:
+    """(node, depth) in document order; the children of a node are visited when `into(node)` holds.
+
+    A cursor rather than a query: the query engine takes time quadratic in the depth of the tree, and a megabyte of
+    opening brackets is a valid answer."""
+    cursor = root.walk()
+    depth = 0
+    while (node := cursor.node) is not None:
+        yield node, depth
+        if into(node) and cursor.goto_first_child():
+            depth += 1
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return
+            depth -= 1
+
+
+def understood(tree: Tree, code: Code) -> float:
+    """The share of the text, blanks at its ends aside, that lies in a declaration, a statement or the like: 0 to 1.
+
+    A missing token costs a byte (a statement without its semicolon is rather Python). A byte counts by its innermost
+    node: inside an ERROR it does not, but a whole function inside an ERROR (what is left of a truncated file) does. 0
+    where no node proves that it is this language at all."""
+    proofs, sound, plain = _PROOFS[code], _SOUND[code], _PLAIN[code]
+    good, proven, settled = 0, False, False
+
+    def unsettled(_: Node) -> bool:
+        return not settled
+
+    states = [_UNKNOWN]  # states[d + 1]: of the node at depth d on the way to the current one
+    for node, depth in preorder(tree.root_node, unsettled):
+        kind, above = node.type, states[depth]
+        if node.is_error:
+            state = _ERROR
+        elif above == _GOOD or kind in sound or (above != _ERROR and (kind in proofs or kind in plain)):
+            state = _GOOD
+        else:
+            state = above
+        good += ((state == _GOOD) - (above == _GOOD)) * (node.end_byte - node.start_byte) - node.is_missing
+        proven = proven or (state == _GOOD and kind in proofs and node.is_named)
+        settled = state == _GOOD and not node.has_error and (proven or kind == "comment")  # nothing changes below
+        del states[depth + 1 :]
+        states.append(state)
+    total = len((tree.root_node.text or b"").strip())
+    return max(0.0, min(1.0, good / total)) if proven and total else 0.0
+
+
+def language_of(text: str, hint: Code | None = None, enough: float = ENOUGH) -> Code | None:
+    """The language whose grammar understands more of the text; None where neither understands `enough` of it.
+
+    A `hint` (what the fence says) holds unless the other grammar does clearly better.
+    """
+    if not text.strip():
+        return None
+    shares: dict[Code, float] = {
+        "cuda": understood(parse_cuda(text), "cuda"),
+        "python": understood(parse_python(text), "python"),
+    }
+    best: Code = max(shares, key=lambda code: (shares[code], code == hint))
+    if hint is not None and shares[hint] >= enough and shares[best] - shares[hint] < 0.2:
+        return hint
+    return best if shares[best] >= enough else None
+
+
+def has_cuda(text: str) -> bool:
+    """Whether the text is code by the C++ grammar and holds a CUDA construct as a node (prose about one is not)."""
+    if not any(word in text for word in _CUDA_WORDS):
+        return False
+    tree = parse_cuda(text)
+    return understood(tree, "cuda") >= ENOUGH and any(_is_cuda(node) for node, _ in preorder(tree.root_node))
+
+
+def _is_cuda(node: Node) -> bool:
+    return node.type in _CUDA_NODES or (
+        node.type == "identifier" and (node.text or b"").decode("utf-8", "replace") in _CUDA_NAMES
+    )

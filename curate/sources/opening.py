@@ -1,0 +1,122 @@
+"""From what the user names on the command line to sources that are known to be readable."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import curate.errors
+from curate.errors import OptionError, SourceError
+from curate.sources.code_files import CODE_SUFFIXES, CodeSource, code_paths
+from curate.sources.files import shown
+from curate.sources.shapes import parse_map
+from curate.sources.tables import TableSource, open_table
+from curate.sources.types import Source
+
+__all__ = ["BUNDLED", "bundled_folder", "open_sources"]
+
+BUNDLED = "bundled"
+_BUNDLED_NAME = "cuset-corpus"
+_FLAWED = "flawed.jsonl"
+_TABLE_SUFFIXES = (".jsonl", ".json", ".parquet")
+_ACCEPTED = f"accepted are {', '.join((*_TABLE_SUFFIXES, *CODE_SUFFIXES))}, a folder of these, or the word {BUNDLED}"
+
+_Known = tuple[TableSource | CodeSource, Path]
+
+
+def open_sources(specs: Sequence[str], column_map: str | None = None, license: str | None = None) -> list[Source]:
+    """The sources that `specs` name, in that order, each checked to be readable and of a known shape.
+
+    A spec is `bundled` (the corpus of this repository), a .jsonl, .json or .parquet file, a .cu or .cuh file, or a
+    folder: of source files (searched in all its depth; tables in such a folder are not read), or else of .jsonl and
+    .parquet files, each of which is a source. `column_map` names the columns (`prompt=COL,response=COL`; also
+    messages, id, license) of every table but the bundled one; `license` holds for rows that name none.
+
+    Raises SourceError for what cannot be read, OptionError for a bad map, both in one line with the remedy.
+    """
+    mapping = parse_map(column_map)
+    if not specs:
+        raise OptionError(f"no source is named; {_ACCEPTED}.")
+    known: list[_Known] = []
+    for spec in specs:
+        known += [_bundled(license)] if spec == BUNDLED else _named(Path(spec), mapping, license)
+    paths = Counter(os.path.realpath(path) for _, path in known)
+    twice = next((path for _, path in known if paths[os.path.realpath(path)] > 1), None)
+    if twice is not None:
+        raise OptionError(f"{shown(twice)} is named twice; name each source once.")
+    return list(_told_apart(known))
+
+
+def bundled_folder() -> Path:
+    """Where the repository keeps its corpus, next to the package."""
+    return Path(curate.errors.__file__).resolve().parent.parent / "data" / "corpus"
+
+
+def _bundled(license: str | None) -> _Known:
+    folder = bundled_folder()
+    paths = tuple(path for path in sorted(folder.glob("*.jsonl")) if path.name != _FLAWED)
+    if not paths:
+        raise SourceError(
+            "the bundled corpus is not there: data/corpus/ holds no .jsonl file. It comes with the repository's "
+            "checkout, not with the installed package; run from a checkout, or name a file."
+        )
+    shapes = tuple(open_table(path, {}) for path in paths)
+    return TableSource(_BUNDLED_NAME, "bundled", paths, shapes, license), folder
+
+
+def _named(path: Path, mapping: Mapping[str, str], license: str | None) -> list[_Known]:
+    try:
+        if path.is_dir():
+            return _folder(path, mapping, license)
+        if not path.is_file():
+            wrong = "is no regular file" if path.exists() else "does not exist"
+            raise SourceError(f"{shown(path)} {wrong}; {_ACCEPTED}.")
+        return [_file(path, mapping, license)]
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the name
+        raise SourceError(f"{str(path)!a}: cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+
+
+def _file(path: Path, mapping: Mapping[str, str], license: str | None) -> _Known:
+    suffix = path.suffix.lower()
+    if suffix in CODE_SUFFIXES:
+        if path.stat().st_size == 0:
+            raise SourceError(f"{shown(path)} is empty.")
+        return CodeSource(shown(path.name), "code_file", path.parent, (path.name,), license), path
+    if suffix not in _TABLE_SUFFIXES:
+        raise SourceError(f"{shown(path)}: unknown kind of file; {_ACCEPTED}.")
+    shape = open_table(path, mapping)
+    return TableSource(shown(path.name), suffix[1:], (path,), (shape,), license), path
+
+
+def _folder(path: Path, mapping: Mapping[str, str], license: str | None) -> list[_Known]:
+    code = code_paths(path)
+    if any(name.lower().endswith(CODE_SUFFIXES) for name in code):
+        return [(CodeSource(_folder_name(path), "code_folder", path, tuple(code), license), path)]
+    tables = sorted(
+        file for file in path.rglob("*") if file.suffix.lower() in (".jsonl", ".parquet") and file.is_file()
+    )
+    if not tables:
+        raise SourceError(f"{shown(path)} holds no {', '.join(CODE_SUFFIXES)}, .jsonl or .parquet file.")
+    return [_file(table, mapping, license) for table in tables]
+
+
+def _folder_name(path: Path) -> str:
+    return shown(path.resolve().name) or "root"
+
+
+def _told_apart(known: Sequence[_Known]) -> list[TableSource | CodeSource]:
+    """Equal names get the name of the folder above in front, and a number where that is equal too."""
+    counts = Counter(source.name for source, _ in known)
+    longer = [
+        f"{_folder_name(path.resolve().parent)}/{source.name}" if counts[source.name] > 1 else source.name
+        for source, path in known
+    ]
+    seen: Counter[str] = Counter()
+    result = []
+    for (source, _), name in zip(known, longer, strict=True):
+        seen[name] += 1
+        result.append(replace(source, name=name if seen[name] == 1 else f"{name} ({seen[name]})"))
+    return result

@@ -1,0 +1,259 @@
+"""Rows of JSON Lines, JSON and Parquet files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curate.errors import SourceError
+from curate.sources.conversation import BadRow, split_turns
+from curate.sources.files import digest, shown
+from curate.sources.shapes import Shape, choose_shape, peeked
+from curate.sources.types import Row
+
+__all__ = ["TableSource", "open_table"]
+
+Item = tuple[int, object, str]
+"""Position, the row or the BadRow that it is, and its text where there is no row to show (empty otherwise)."""
+
+_PEEK_ROWS = 200
+_PEEK_LINES = 5000
+_BATCH = 128
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """One or several files of the same kind that are read as one source."""
+
+    name: str
+    kind: str
+    paths: tuple[Path, ...]
+    shapes: tuple[Shape, ...]
+    license: str | None = None
+
+    def fingerprint(self) -> dict[str, object]:
+        """name, kind, bytes, sha256 of the content."""
+        size, sha256 = digest([(path.name, path) for path in self.paths])
+        return {"name": self.name, "kind": self.kind, "bytes": size, "sha256": sha256}
+
+    def rows(self) -> Iterator[Row]:
+        """One Row for every row of the files, in order."""
+        before = 0
+        for path, shape in zip(self.paths, self.shapes, strict=True):
+            position = 0
+            for position, value, raw in _items(path, shape):
+                yield self._row(shape, before + position, value, raw)
+            before += position
+
+    def _row(self, shape: Shape, position: int, value: object, raw: str) -> Row:
+        source_id, license, revision = str(position), self.license, None
+        try:
+            if isinstance(value, BadRow):
+                raise value
+            if not isinstance(value, Mapping):
+                raise BadRow("not_an_object", f"the row is {type(value).__name__}")
+            source_id = shape.row_id(value, position)
+            license = shape.row_license(value) or self.license
+            revision = shape.row_revision(value)
+            talk = split_turns(shape.read(value))
+        except BadRow as bad:
+            text = raw or _evidence(value)
+            return Row(
+                self.name, source_id, position, revision, license, reason=bad.reason, detail=bad.detail, raw=text
+            )
+        return Row(
+            self.name, source_id, position, revision, license, talk.turns, talk.prompt, talk.response, detail=talk.note
+        )
+
+
+def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:
+    """The shape of a file, read off its first rows (or schema). Raises SourceError where it is empty, broken or
+    unknown.
+    """
+    if path.stat().st_size == 0:
+        raise SourceError(f"{shown(path)} is empty.")
+    if _suffix(path) == ".parquet":
+        table = _parquet(path)
+        if table.metadata.num_rows == 0:
+            raise SourceError(f"{shown(path)} holds no rows.")
+        names = table.schema_arrow.names
+        ids = [name for name in names if peeked({name: True})[name]]
+        first = islice(_parquet_items(path, ids), _PEEK_ROWS) if ids else []
+        rows = [dict.fromkeys(names) | value for _, value, _raw in first if isinstance(value, dict)]
+        return choose_shape(rows or [dict.fromkeys(names)], shown(path), mapping)
+    rows = []
+    line = 0
+    for line, (_, value, _raw) in enumerate(_items(path, None), start=1):
+        if isinstance(value, Mapping):
+            rows.append(peeked(value))
+        if len(rows) == _PEEK_ROWS or line == _PEEK_LINES:
+            break
+    if line == 0:
+        raise SourceError(f"{shown(path)} holds no rows.")
+    if not rows:
+        raise SourceError(f"{shown(path)}: none of its first {line} rows is a JSON object.")
+    return choose_shape(rows, shown(path), mapping)
+
+
+def _suffix(path: Path) -> str:
+    return path.suffix.lower()
+
+
+def _items(path: Path, shape: Shape | None) -> Iterator[Item]:
+    if _suffix(path) == ".parquet":
+        yield from _parquet_items(path, None if shape is None else shape.columns)
+    elif _suffix(path) == ".json" and not _is_lines(path):
+        for position, value in enumerate(_json_rows(path), start=1):
+            yield position, value, ""
+    else:
+        yield from _jsonl_items(path)
+
+
+def _jsonl_items(path: Path) -> Iterator[Item]:
+    """Line by line, in bytes, so that one bad line stays one bad row. Blank lines are not rows."""
+    with _opening(path), path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if line.strip():
+                value = _parse(line)
+                yield number, value, line.decode("utf-8", "replace") if isinstance(value, BadRow) else ""
+
+
+def _parse(line: bytes) -> object:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return BadRow("not_utf8", f"byte {error.start + 1} of the line")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        return BadRow("broken_json", f"{error.msg.removesuffix(' at')} at character {error.pos + 1}")
+    except RecursionError:
+        return BadRow("broken_json", "nested too deeply")
+    except ValueError:  # an integer of more digits than Python converts
+        return BadRow("broken_json", "a number is too long")
+
+
+def _is_lines(path: Path) -> bool:
+    """Whether a .json file is JSON Lines in truth: its first line is a whole object, and more follows."""
+    with _opening(path), path.open("rb") as file:
+        first = file.readline().removeprefix(b"\xef\xbb\xbf").strip()
+        return (
+            first.startswith(b"{")
+            and first.endswith(b"}")
+            and bool(file.read(4096).strip())
+            and isinstance(_parse(first), dict)
+        )
+
+
+def _json_rows(path: Path) -> list[object]:
+    """A list of rows, the one list inside an object, or an object of columns. Held in memory as a whole."""
+    with _opening(path):
+        data = path.read_bytes()
+    try:
+        value = json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{shown(path)}: not UTF-8 at byte {error.start + 1}; save it as UTF-8.") from None
+    except json.JSONDecodeError as error:
+        raise SourceError(
+            f"{shown(path)}: broken JSON at line {error.lineno}, column {error.colno} ({error.msg}); "
+            "mend it, or save one object a line as .jsonl, where a bad line costs one row."
+        ) from None
+    except (ValueError, RecursionError):
+        raise SourceError(f"{shown(path)}: nested too deeply, or a number is too long; save it as .jsonl.") from None
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict) and _is_row(value):
+        return [value]
+    if isinstance(value, dict) and value:
+        lists = {key: item for key, item in value.items() if isinstance(item, list)}
+        if len(lists) == 1 and (rows := next(iter(lists.values()))) and isinstance(rows[0], dict):
+            return list(rows)
+        if len(lists) == len(value) and len({len(item) for item in lists.values()}) == 1:
+            return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+    raise SourceError(f"{shown(path)}: holds neither a list of objects nor columns; save one object a line as .jsonl.")
+
+
+def _is_row(value: Mapping[str, object]) -> bool:
+    """A file that is one conversation: its list of messages is no list of rows."""
+    turns = value.get("messages", value.get("conversations"))
+    return (
+        isinstance(turns, list)
+        and bool(turns)
+        and isinstance(turns[0], dict)
+        and bool({"role", "from"} & set(turns[0]))
+    )
+
+
+def _parquet(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _broken_parquet(path, error) from None
+
+
+def _parquet_items(path: Path, columns: Collection[str] | None) -> Iterator[Item]:
+    """Batch by batch, the wanted columns alone."""
+    with _parquet(path) as table:
+        names = table.schema_arrow.names
+        wanted = None if columns is None else [name for name in names if name in columns]
+        position = 0
+        try:
+            for batch in table.iter_batches(batch_size=_BATCH, columns=wanted):
+                for value in _python_rows(batch):
+                    position += 1
+                    yield position, value, ""
+        except (pa.ArrowException, OSError) as error:
+            raise _broken_parquet(path, error, f" after row {position}") from None
+
+
+def _python_rows(batch: pa.RecordBatch) -> Iterator[object]:
+    try:
+        yield from batch.to_pylist()
+        return
+    except (UnicodeDecodeError, pa.ArrowException, ValueError, OverflowError):
+        pass
+    for i in range(batch.num_rows):  # one bad row must not take its batch along
+        try:
+            yield batch.slice(i, 1).to_pylist()[0]
+        except UnicodeDecodeError:
+            yield BadRow("not_utf8", "a column of the row")
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            yield BadRow("wrong_type", type(error).__name__)
+
+
+def _broken_parquet(path: Path, error: Exception, where: str = "") -> SourceError:
+    reason = str(error).split("\n")[0].replace(str(path), path.name)[:200]
+    return SourceError(f"{shown(path)}: not a whole Parquet file{where} ({reason}); fetch or write it again.")
+
+
+class _opening:
+    """OSError on opening or reading becomes one line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise SourceError(f"{shown(self.path)}: cannot be read ({error.strerror}).") from None
+
+
+def _evidence(value: object) -> str:
+    """A row as text that UTF-8 can hold."""
+    if isinstance(value, BadRow):
+        return ""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, TypeError, RecursionError):
+        text = repr(type(value))
+    return text.encode("utf-8", "replace").decode("utf-8")
