@@ -1,0 +1,45 @@
+; Vectorised and cached access: the built-in vector types and their constructors, casts to a pointer to one, loads and stores with a cache
+; hint, textures.
+;
+; example: __global__ void k(const float* a, float* b) { float4 v = __ldg(p); b[0] = v.x; }
+; marks: float4 ~ __ldg(p)
+; example: __device__ void f(float* a) { auto p = reinterpret_cast<float4*>(a); }
+; marks: reinterpret_cast<float4*>(a)
+; example: __device__ void f(float* a) { auto p = *(const float2*)(&a[2]); }
+; marks: (const float2*)(&a[2])
+; example: __device__ void f(float* a) { auto v = make_float4(0, 1, 2, 3); __stcs(a, 1.f); }
+; marks: make_float4(0, 1, 2, 3) ~ __stcs(a, 1.f)
+; example: __device__ void f(void* a) { auto p = reinterpret_cast<float*>(a); }
+; marks nothing
+
+((type_identifier) @vector_access
+  (#match? @vector_access
+    "^((char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4](_16a|_32a)?|(__)?half2|(__)?nv_bfloat162|__nv_fp8x[24]_e\\w+|__nv_fp4x[24]_e\\w+|float2_t|float4_t)$"))
+
+(call_expression
+  function: (identifier) @_name
+  (#match? @_name
+    "^(make_((char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4](_16a|_32a)?|half2|bfloat162)|__ld(g|ca|cg|cs|lu|cv)|__st(wb|cg|cs|wt)|__prefetch_\\w+|__builtin_assume_aligned|tex(1D|2D|3D)\\w*|texCubemap\\w*|surf(1D|2D|3D)\\w*|__isGlobal|__isShared|__cvta_\\w+)$")) @vector_access
+
+(call_expression
+  function: (template_function
+    name: (identifier) @_name)
+  (#match? @_name "^(__ld(g|ca|cg|cs|lu|cv)|__st(wb|cg|cs|wt)|tex(1D|2D|3D)\\w*|surf(1D|2D|3D)\\w*)$")) @vector_access
+
+(call_expression
+  function: (template_function
+    name: (identifier) @_cast
+    arguments: (template_argument_list
+      (type_descriptor
+        type: [(type_identifier) (qualified_identifier) (template_type)] @_type
+        declarator: [(abstract_pointer_declarator) (abstract_reference_declarator)])))
+  (#eq? @_cast "reinterpret_cast")
+  (#match? @_type
+    "^((char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4](_\\w+)?|(__)?half2|(__)?nv_bfloat162|\\w*[vV]ec(tor)?\\w*(<.*)?|\\w*[vV]ec(_t|T|4|2|8)?|\\w*Vec\\w*::\\w+|(cutlass::)?(Aligned)?Array<.*|\\w*LoadT|\\w*StoreT|LoadType|AccessType)$")) @vector_access
+
+(cast_expression
+  type: (type_descriptor
+    type: (type_identifier) @_type
+    declarator: (abstract_pointer_declarator))
+  (#match? @_type
+    "^((char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4](_\\w+)?|(__)?half2|(__)?nv_bfloat162|\\w*[vV]ec(tor)?\\w*)$")) @vector_access
