@@ -1,0 +1,121 @@
+"""The one configuration of a build: its fields are the options of `python -m curate.build`, their docstrings its
+help."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from curate.errors import OptionError
+
+__all__ = ["BuildConfig"]
+
+
+@dataclass(frozen=True)
+class BuildConfig:
+    """Annotate a corpus of CUDA answers: clean it, label every token, score it with a model, weigh it, write Parquet.
+
+    `--config FILE.yaml` reads options from a file (`tau: 0.2`); those given beside it win.
+    """
+
+    source: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """`bundled`, a .jsonl, .json or .parquet file, a .cu or .cuh file, or a folder of such sources.
+
+    Without one: bundled.
+    """
+
+    out: Path | None = None
+    """The dataset's folder.
+
+    Without one: data/build/NAME, after the first source.
+    """
+
+    map: str | None = None
+    """Columns of the source where its shape is unknown: prompt=COL,response=COL (also messages=, id=, license=)."""
+
+    license: str | None = None
+    """SPDX identifier for rows whose source has no licence field."""
+
+    limit: int | None = None
+    """Read this many rows at most."""
+    model: str = "embedded"
+    """`embedded` (SmolLM2-135M-Instruct), a Hub id (`USER/NAME` or `USER/NAME@REVISION`), a folder, or a .gguf file."""
+
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Arithmetic of the model; auto: float32 on a CPU, bfloat16 on a GPU."""
+
+    device: str = "auto"
+    """Auto (a GPU where there is one), cpu, cuda or cuda:N."""
+    batch_tokens: int | None = None
+    """Tokens of one forward pass, padding included.
+
+    Without it: one sample at a time on a CPU, 16384 on a GPU.
+    """
+
+    context: Literal["chat", "raw"] = "chat"
+    """What is scored: the answer in the chat that the model's template makes, or its code alone after the start
+    token."""
+
+    skip_scoring: bool = False
+    """Build everything that needs no model.
+
+    The tokenizer is still the model's.
+    """
+
+    max_length: int = 4096
+    """Samples of more tokens than this, prompt included, are refused (too_long)."""
+
+    max_error_share: float = 0.1
+    """Samples are refused when a larger share of their kernels' bytes is syntax error (kernel_syntax_errors)."""
+
+    tau: float = 0.1
+    """Confidence above which a token is kept by the confidence mask, equation (2)."""
+
+    lambda_: Annotated[float, tyro.conf.arg(name="lambda")] = 1.0
+    """Weight added to tokens in kernels and launches, equation (3)."""
+
+    window: int = 256
+    """Tokens in a window of equation (5)."""
+
+    region_scope: Literal["all", "code", "cuda"] = "code"
+    """Windows behind the sample weight: of all tokens, of code, or of code and centred in a kernel or launch."""
+
+    launch_scope: Literal["expr", "setup"] = "setup"
+    """A launch in equation (3): the <<<...>>> expression, or with it the dim3 and integer declarations that feed it."""
+
+    device_functions: bool = True
+    """Count `__device__` functions as kernels in equation (3)."""
+
+    shard_rows: int = 256
+    """Rows that are held in memory, scored and written together."""
+
+    jobs: int | None = None
+    """Processes that parse; without it: one for each core."""
+
+    overwrite: bool = False
+    """Replace a dataset that stands at --out."""
+
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work; raises OptionError with the option's name and its range."""
+        for field, low, high in (
+            ("limit", 0, math.inf), ("batch_tokens", 1, math.inf), ("max_length", 2, math.inf), ("max_error_share", 0,
+            1), ("tau", 0, 1), ("lambda_", 0, 1e4), ("window", 1, math.inf), ("shard_rows", 1, math.inf), ("jobs", 1,
+            1024),
+        ):  # fmt: skip
+            value = getattr(self, field)
+            if value is not None and not low <= value <= high:
+                raise OptionError(f"--{field.rstrip('_').replace('_', '-')} {value}: must lie between {low} and {high}")
+
+    def options(self, *names: str) -> dict[str, object]:
+        """The named fields, ready for JSON: what a stage declares that it depends on."""
+        return {name.rstrip("_"): getattr(self, name) for name in names}
+
+    def resolved(self, default_out: Path) -> BuildConfig:
+        """The same with the defaults that depend on other options filled in."""
+        source = self.source or ("bundled",)
+        return dataclasses.replace(self, source=source, out=self.out or default_out)

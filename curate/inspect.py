@@ -1,0 +1,198 @@
+"""`python -m curate.inspect OUT ID`: one sample in the terminal, its labels and confidence in colour, or why a row was
+refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import tyro
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from curate.console import main, parse_options, printable
+from curate.errors import DatasetError
+from curate.store import connect
+from curate.taxonomy import CATEGORIES, LOCATIONS, Category
+
+__all__ = ["InspectConfig"]
+
+_COLOURS = (
+    "",
+    "#ff5f87",
+    "#5fafff",
+    "#d7af00",
+    "#af87ff",
+    "#ff8700",
+    "#00d7af",
+    "#ff5f5f",
+    "#87d700",
+    "#00afff",
+    "#d787ff",
+    "#ffd75f",
+    "#5fd7d7",
+    "#afaf87",
+)
+"""One for each category; neutral text keeps the terminal's own."""
+
+
+@dataclass(frozen=True)
+class InspectConfig:
+    """Shows one sample: each line with its mean and lowest confidence, tokens coloured by category, unsure ones on
+    red."""
+
+    path: tyro.conf.Positional[Path]
+    """The dataset's folder."""
+
+    id: tyro.conf.Positional[str]
+    """A sample_id or the beginning of one; the id of a refused row; or a source_id."""
+
+    tokens: bool = False
+    """List the tokens one by one instead of the text."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    config = parse_options(InspectConfig, arguments, "curate.inspect")
+    connection = connect(config.path)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    sample = _one(connection, "samples", "starts_with(sample_id, $id) OR source_id = $id", config.id)
+    if sample is not None:
+        _show_sample(console, sample, config.tokens)
+        return 0
+    refused = _one(connection, "rejected", "id = $id OR source_id = $id", config.id)
+    if refused is None:
+        raise DatasetError(
+            f"{config.path}: no sample or refused row {config.id}; the ids:"
+            f' python -m curate.query {config.path} "select sample_id, source_id from samples"'
+        )
+    _show_refused(console, config.path, refused)
+    return 0
+
+
+def _one(connection: duckdb.DuckDBPyConnection, table: str, condition: str, identity: str) -> dict[str, Any] | None:
+    rows = connection.execute(f"SELECT * FROM {table} WHERE {condition} LIMIT 10", {"id": identity})
+    names = [column[0] for column in rows.description or []]
+    found = rows.fetchall()
+    if len(found) > 1:
+        key = names.index("sample_id" if table == "samples" else "id")
+        raise DatasetError(
+            f"{identity} fits several rows of {table}: {', '.join(str(row[key]) for row in found)}; give more of the id"
+        )
+    return dict(zip(names, found[0], strict=True)) if found else None
+
+
+def _show_refused(console: Console, path: Path, row: Mapping[str, Any]) -> None:
+    console.print(
+        f"row {row['id']} of {printable(row['source'])} ({printable(row['source_id'])}) was refused", style="bold"
+    )
+    console.print(f"{row['stage']}: {row['reason']}  {printable(row['detail'] or '')}\n", style="red")
+    files = path / "refused"
+    if not files.is_dir():
+        console.print("its text is not here: refused/ stays with the machine that built the dataset")
+        return
+    pattern = str(files / "*.parquet")
+    texts = duckdb.execute(
+        "SELECT prompt, response, raw FROM read_parquet($files) WHERE id = $id", {"files": pattern, "id": row["id"]}
+    ).fetchone()
+    for name, text in zip(("prompt", "response", "row"), texts or (), strict=False):
+        if text:
+            console.print(name, style="bold")
+            console.print(printable(text) + "\n")
+
+
+def _style(row: Mapping[str, Any], i: int) -> Style:
+    """Colour by category, background by how unsure the model is, underline for the paper's label set."""
+    background = None
+    if row["logprob"] is not None:
+        doubt = 1 - min(1.0, 2.718281828 ** float(row["logprob"][i]))
+        if doubt > 0.5:
+            background = f"rgb({int(40 + 120 * (doubt - 0.5) * 2)},20,20)"
+    return Style(color=_COLOURS[row["category"][i]] or None, bgcolor=background, underline=bool(row["statement"][i]))
+
+
+def _show_sample(console: Console, row: Mapping[str, Any], list_tokens: bool) -> None:
+    for name in (
+        "sample_id",
+        "source",
+        "source_id",
+        "license",
+        "kernels",
+        "device_functions",
+        "launches",
+        "error_share",
+        "sample_weight",
+        "min_window_confidence",
+        "min_window_start",
+    ):
+        console.print(f"{name:22}{printable(str(row[name]))}")
+    console.print(f"{'tokens':22}{row['prompt_tokens']} prompt, {len(row['char_start'])} response")
+    console.print("\nprompt", style="bold")
+    console.print(printable(row["prompt"]) + "\n")
+    if list_tokens:
+        _list_tokens(console, row)
+    else:
+        _show_lines(console, row)
+    counts = Counter(row["category"])
+    legend = Text("\n")
+    for category in Category:
+        if counts[category] and category:
+            legend.append(f"{CATEGORIES[category]} {counts[category]}", Style(color=_COLOURS[category]))
+            legend.append("   ")
+    legend.append(f"neutral {counts[0]}")
+    console.print(legend)
+
+
+def _confidence(row: Mapping[str, Any], i: int) -> float:
+    return float(2.718281828 ** float(row["logprob"][i]))
+
+
+def _show_lines(console: Console, row: Mapping[str, Any]) -> None:
+    """Every line of the response: mean and lowest confidence of the tokens that begin in it, the text, its
+    categories."""
+    response, starts, ends = row["response"], row["char_start"], row["char_end"]
+    styled = Text(printable_map(response))
+    lines: dict[int, list[int]] = {}
+    line_of = [0] * (len(response) + 1)
+    for i, c in enumerate(response):
+        line_of[i + 1] = line_of[i] + (c == "\n")
+    for i, (a, b) in enumerate(zip(starts, ends, strict=True)):
+        if a >= 0:
+            styled.stylize(_style(row, i), a, b)
+            solid = next((c for c in range(a, b) if not response[c].isspace()), a)
+            lines.setdefault(line_of[solid], []).append(i)
+    console.print("mean  low   | response", style="bold")
+    for n, text in enumerate(styled.split("\n", allow_blank=True)):
+        inside = lines.get(n, [])
+        gutter = "            | "
+        if inside and row["logprob"] is not None:
+            values = [_confidence(row, i) for i in inside]
+            gutter = f"{sum(values) / len(values):.2f}  {min(values):.2f}  | "
+        marks = sorted({CATEGORIES[row["category"][i]] for i in inside if row["category"][i]})
+        console.print(Text(gutter, "dim") + text + Text(f"   ‹{', '.join(marks)}›" if marks else "", "dim"))
+
+
+def printable_map(text: str) -> str:
+    """Like `printable`, but one character for one, so that positions stay: control characters become U+FFFD."""
+    return "".join(c if c in "\t\n" or c.isprintable() else " " if c.isspace() else "�" for c in text)
+
+
+def _list_tokens(console: Console, row: Mapping[str, Any]) -> None:
+    console.print("  pos  id      conf    entropy rank  category           where          token", style="bold")
+    for i, (a, b) in enumerate(zip(row["char_start"], row["char_end"], strict=True)):
+        scores = " " * 21
+        if row["logprob"] is not None:
+            scores = f"{_confidence(row, i):.4f}  {float(row['entropy'][i]):6.3f}  {row['rank'][i]:<5d}"
+        token = repr(row["response"][a:b]) if a >= 0 else "(template)"
+        where = LOCATIONS[row["location"][i]]
+        token_id = row["input_ids"][row["prompt_tokens"] + i]
+        line = f"{i:5d}  {token_id:<6d}  {scores} {CATEGORIES[row['category'][i]]:18} {where:14} "
+        console.print(Text(line) + Text(printable(token), _style(row, i)))
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,101 @@
+"""Columns of an annotated dataset: their Arrow types, meaning and unit.
+
+The order here is the order in the files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+__all__ = ["FORMAT_VERSION", "REFUSED", "REJECTED", "SAMPLES", "TOKEN_LISTS", "Column", "arrow_schema"]
+
+FORMAT_VERSION = 1
+"""Raised when a column changes its meaning; a reader refuses what it does not know."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its type, and its meaning with unit in one sentence."""
+
+    name: str
+    type: pa.DataType
+    meaning: str
+
+
+_MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_SPANS = pa.list_(pa.struct([("start", pa.int32()), ("end", pa.int32())]))
+
+_TOKENS = (
+    Column(
+        "char_start",
+        pa.list_(pa.int32()),
+        "first character of the response that the token covers; -1: a token of the template",
+    ),
+    Column("char_end", pa.list_(pa.int32()), "end of those characters, exclusive; -1: a token of the template"),
+    Column("logprob", pa.list_(pa.float16()), "natural logarithm of the probability that the model gives to the token"),
+    Column("entropy", pa.list_(pa.float16()), "entropy of the model's distribution at the token, in nats"),
+    Column("rank", pa.list_(pa.int32()), "rank of the token among the model's choices; 1: the most probable"),
+    Column("category", pa.list_(pa.uint8()), "CUDA-sensitive category (curate.taxonomy); 0: neutral"),
+    Column("statement", pa.list_(pa.bool_()), "inside a whole statement of the paper's narrower label set"),
+    Column(
+        "index_distance",
+        pa.list_(pa.uint8()),
+        "def-use steps from a thread index; 0: the index itself; 255: not derived",
+    ),
+    Column("location", pa.list_(pa.uint8()), "0 none, 1 kernel, 2 device function, 3 launch, 4 set-up of a launch"),
+    Column("in_code", pa.list_(pa.bool_()), "inside the CUDA code of the response (code_spans)"),
+    Column("token_weight", pa.list_(pa.float32()), "M of equation (4), without the sample weight"),
+)
+TOKEN_LISTS: tuple[str, ...] = tuple(c.name for c in _TOKENS)
+"""Lists of equal length: len(input_ids) - prompt_tokens, one value a response token."""
+
+SAMPLES: tuple[Column, ...] = (
+    Column("sample_id", pa.string(), "SHA-256 of the messages, first 32 hexadecimal digits"),
+    Column("source", pa.string(), "name of the source"),
+    Column("source_id", pa.string(), "the row's own id, else its line or path in the source"),
+    Column("source_revision", pa.string(), "revision of the source, where it has one"),
+    Column("license", pa.string(), "SPDX expression, where known"),
+    Column(
+        "synthetic_prompt", pa.bool_(), "the instruction was made from a source file, not written by a person or model"
+    ),
+    Column("messages", _MESSAGES, "the conversation up to the answer"),
+    Column("prompt", pa.string(), "the last turn of the user before the answer"),
+    Column("response", pa.string(), "the answer: the last turn of the assistant"),
+    Column("code_spans", _SPANS, "characters of the response that are CUDA code, ends exclusive"),
+    Column("kernels", pa.int32(), "definitions of `__global__` functions"),
+    Column("device_functions", pa.int32(), "definitions of `__device__` functions"),
+    Column("launches", pa.int32(), "kernel launches"),
+    Column("error_share", pa.float32(), "share of the kernels' bytes that the grammar takes for errors"),
+    Column("input_ids", pa.list_(pa.int32()), "token ids of prompt and response, end-of-turn token included"),
+    Column("prompt_tokens", pa.int32(), "how many of them stand before the response"),
+    Column("sample_weight", pa.float32(), "w of equation (8)"),
+    Column("min_window_confidence", pa.float32(), "C of equation (7)"),
+    Column("min_window_start", pa.int32(), "first token of that window, counted in response tokens"),
+    *_TOKENS,
+)
+
+REJECTED: tuple[Column, ...] = (
+    Column("id", pa.string(), "number of the row in the order of reading, from 0"),
+    Column("source", pa.string(), "name of the source"),
+    Column("source_id", pa.string(), "the row's own id, else its line or path in the source"),
+    Column("stage", pa.string(), "the stage that refused it"),
+    Column(
+        "reason", pa.string(), "why, in one word of curate.filters or curate.sources; failed: the stage raised an error"
+    ),
+    Column("detail", pa.string(), "figures behind the reason; no text of the row"),
+)
+
+REFUSED: tuple[Column, ...] = (
+    *REJECTED,
+    Column("prompt", pa.string(), "the prompt, where the row was read"),
+    Column("response", pa.string(), "the response, where the row was read"),
+    Column("raw", pa.string(), "the row as it stood in the source, where it could not be read"),
+)
+"""The refused texts: local evidence, never published."""
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """The Arrow schema of a table of these columns."""
+    return pa.schema([(c.name, c.type) for c in columns])

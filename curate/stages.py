@@ -1,0 +1,280 @@
+"""The stages of a build, as one list: each a pure function from frame to frame that adds columns to its rows.
+
+    read -> extract -> parse -> [duplicates] -> tokenise -> score -> label -> weigh -> write
+
+The filters (`curate.filters`) that need a stage's columns run right after it. A stage depends on nothing but its rows,
+the options that it declares and the model; that is what its key is made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from curate.align import CharLabels, paint, token_labels
+from curate.config import BuildConfig
+from curate.extract import CodeBlock, extract_cuda
+from curate.filters import FILTERS, Filter
+from curate.frames import Refused, each_row
+from curate.syntax import label
+from curate.tokens import Encoder, Untokenisable
+from curate.weights import weigh
+
+if TYPE_CHECKING:
+    from curate.model import ModelFiles
+    from curate.score import Scorer
+
+__all__ = ["MODEL_STAGES", "PARSE_STAGES", "Context", "Stage", "run_stages", "stage_keys"]
+
+
+class Context:
+    """What stages share: the configuration, and the model and tokenizer, loaded when first asked for."""
+
+    def __init__(
+        self, config: BuildConfig, scorer: Scorer | None = None, done: Callable[[int], None] = lambda tokens: None
+    ) -> None:
+        self.config = config
+        self.done = done
+        self._scorer = scorer
+
+    @cached_property
+    def files(self) -> ModelFiles:
+        from curate.model import locate_model
+
+        return locate_model(self.config.model)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return Encoder(self.files.load_tokenizer(), self.config.context)
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        from curate.score import ModelScorer
+
+        return self._scorer or ModelScorer(self.files, self.config)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a build.
+
+    `version` is raised when its code starts to give other results; `options` are the fields it reads.
+    """
+
+    name: str
+    version: int
+    options: tuple[str, ...]
+    run: Callable[[pl.DataFrame, Context], pl.DataFrame]
+
+
+_BLOCKS = pl.List(
+    pl.Struct({
+        "kind": pl.String(), "tag": pl.String(), "start": pl.Int32(), "end": pl.Int32(), "text": pl.String(),
+        "starts": pl.List(pl.Int32()), "ends": pl.List(pl.Int32()),
+    })
+)  # fmt: skip
+_SPANS = pl.List(pl.Struct({"start": pl.Int32(), "end": pl.Int32()}))
+
+
+def _extract(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
+    def compute(row: dict[str, Any]) -> dict[str, Any]:
+        blocks = extract_cuda(row["response"])
+        return {
+            "blocks": [
+                {
+                    **vars(b),
+                    "starts": None if b.starts is None else b.starts.tolist(),
+                    "ends": None if b.ends is None else b.ends.tolist(),
+                }
+                for b in blocks
+            ],
+            "code_spans": [{"start": b.start, "end": b.end} for b in blocks],
+        }
+
+    return each_row(frame, "extract", ["response"], compute, {"blocks": _BLOCKS, "code_spans": _SPANS})
+
+
+def _blocks(row: dict[str, Any]) -> list[CodeBlock]:
+    def array(values: list[int] | None) -> Any:
+        return None if values is None else np.array(values, dtype=np.int32)
+
+    return [CodeBlock(**{**b, "starts": array(b["starts"]), "ends": array(b["ends"])}) for b in row["blocks"]]
+
+
+_CHAR_LABELS = ("category", "statement", "index_distance", "location", "in_code")
+
+
+def _parse(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Labels the characters of the response, one byte each, and measures what filters judge."""
+
+    def compute(row: dict[str, Any]) -> dict[str, Any]:
+        blocks = _blocks(row)
+        labels = [label(b.text) for b in blocks]
+        painted = paint(len(row["response"]), zip(blocks, labels, strict=True))
+        kernel_bytes = sum(x.kernel_bytes for x in labels)
+        return {
+            "kernels": sum(len(x.kernels) for x in labels),
+            "device_functions": sum(len(x.device_functions) for x in labels),
+            "launches": sum(x.launches for x in labels),
+            "error_share": sum(x.error_bytes for x in labels) / kernel_bytes if kernel_bytes else 0.0,
+            **{f"char_{name}": getattr(painted, name).tobytes() for name in _CHAR_LABELS},
+        }
+
+    schema: dict[str, pl.DataType] = {
+        "kernels": pl.Int32(), "device_functions": pl.Int32(), "launches": pl.Int32(), "error_share": pl.Float32(),
+        **{f"char_{name}": pl.Binary() for name in _CHAR_LABELS},
+    }  # fmt: skip
+    return each_row(frame, "parse", ["response", "blocks"], compute, schema)
+
+
+def _tokenise(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
+    encoder = context.encoder
+
+    def compute(row: dict[str, Any]) -> dict[str, Any]:
+        try:
+            sample = encoder.encode(row["messages"], _blocks(row))
+        except Untokenisable as error:
+            raise Refused(error.reason, error.detail) from error
+        return {name: value if isinstance(value, int) else pl.Series(value) for name, value in vars(sample).items()}
+
+    lists = {name: pl.List(pl.Int32()) for name in ("input_ids", "char_start", "char_end")}
+    return each_row(frame, "tokenise", ["messages", "blocks"], compute, {**lists, "prompt_tokens": pl.Int32()})
+
+
+_SCORES: dict[str, pl.DataType] = {
+    "logprob": pl.List(pl.Float16()), "entropy": pl.List(pl.Float16()), "rank": pl.List(pl.Int32()),
+}  # fmt: skip
+_LOWEST = np.finfo(np.float16).min  # a probability below e^-65504 does not fit; no mask can tell it from that
+
+
+def _score(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """The stored values: float16, from which every mask and weight is computed."""
+    if context.config.skip_scoring:
+        return each_row(frame, "score", [], lambda row: None, _SCORES)
+    open_rows = frame.filter(pl.col("reason").is_null())
+    ids = [x.to_numpy() for x in open_rows["input_ids"]]
+    scores = context.scorer.score(list(zip(ids, open_rows["prompt_tokens"].to_list(), strict=True)), context.done)
+    by_row = dict(zip(open_rows["row"].to_list(), scores, strict=True))
+
+    def compute(row: dict[str, Any]) -> dict[str, Any]:
+        values = by_row[row["row"]]
+        if not (np.isfinite(values.logprob).all() and np.isfinite(values.entropy).all()):
+            raise Refused("non_finite_score", "the model gives a probability that is no number")
+        return {
+            "logprob": pl.Series(values.logprob.clip(_LOWEST).astype(np.float16)),
+            "entropy": pl.Series(values.entropy.astype(np.float16)),
+            "rank": pl.Series(values.rank),
+        }
+
+    return each_row(frame, "score", [], compute, _SCORES)
+
+
+def _array(values: Any, dtype: Any) -> Any:
+    return np.asarray(values, dtype=dtype)
+
+
+def _label(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
+    def compute(row: dict[str, Any]) -> dict[str, Any]:
+        chars = CharLabels(**{
+            name: np.frombuffer(row[f"char_{name}"], dtype=bool if name in {"statement", "in_code"} else np.uint8)
+            for name in _CHAR_LABELS
+        })  # fmt: skip
+        tokens = token_labels(
+            row["response"], chars, _array(row["char_start"], np.int32), _array(row["char_end"], np.int32)
+        )
+        return {name: pl.Series(value) for name, value in vars(tokens).items()}
+
+    schema: dict[str, pl.DataType] = {
+        "category": pl.List(pl.UInt8()), "statement": pl.List(pl.Boolean()), "index_distance": pl.List(pl.UInt8()),
+        "location": pl.List(pl.UInt8()), "in_code": pl.List(pl.Boolean()),
+    }  # fmt: skip
+    return each_row(
+        frame,
+        "label",
+        ["response", "char_start", "char_end", *(f"char_{name}" for name in _CHAR_LABELS)],
+        compute,
+        schema,
+    )
+
+
+def _weigh(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
+    def compute(row: dict[str, Any]) -> dict[str, Any] | None:
+        if row["logprob"] is None:
+            return None
+        token_weights, weight = weigh(
+            _array(row["logprob"], np.float16),
+            _array(row["location"], np.uint8),
+            _array(row["in_code"], bool),
+            context.config,
+        )
+        return {
+            "token_weight": pl.Series(token_weights),
+            "sample_weight": weight.weight,
+            "min_window_confidence": weight.min_confidence,
+            "min_window_start": weight.min_start,
+        }
+
+    schema: dict[str, pl.DataType] = {
+        "token_weight": pl.List(pl.Float32()), "sample_weight": pl.Float32(), "min_window_confidence": pl.Float32(),
+        "min_window_start": pl.Int32(),
+    }  # fmt: skip
+    return each_row(frame, "weigh", ["logprob", "location", "in_code"], compute, schema)
+
+
+def _read(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Reading is the driver's; what stands here are the filters that need nothing else."""
+    return frame
+
+
+PARSE_STAGES: tuple[Stage, ...] = (
+    Stage("read", 1, ("source", "map", "license", "limit"), _read),
+    Stage("extract", 1, (), _extract),
+    Stage("parse", 1, (), _parse),
+)
+"""Run shard by shard in a pool of processes; no model."""
+
+MODEL_STAGES: tuple[Stage, ...] = (
+    Stage("tokenise", 1, ("model", "context"), _tokenise),
+    Stage("score", 1, ("skip_scoring", "dtype", "device", "batch_tokens"), _score),
+    Stage("label", 1, (), _label),
+    Stage("weigh", 1, ("tau", "lambda_", "window", "region_scope", "launch_scope", "device_functions"), _weigh),
+)
+"""Run shard by shard in the process that holds the model, once duplicates are known."""
+
+
+def run_stages(stages: Sequence[Stage], frame: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Runs stages in order, each with its filters behind it."""
+    for stage in stages:
+        frame = stage.run(frame, context)
+        for test in (f for f in FILTERS if f.after == stage.name):
+            frame = each_row(frame, stage.name, test.needs, partial(_judge, test, context.config), {})
+    return frame
+
+
+def _judge(test: Filter, config: BuildConfig, row: dict[str, Any]) -> None:
+    detail = test.judge(row, config)
+    if detail is not None:
+        raise Refused(test.reason, detail)
+
+
+def stage_keys(config: BuildConfig, inputs: object) -> dict[str, str]:
+    """A key for every stage: hash of its options, its code version, its filters and the key before it.
+
+    `inputs` is what the first one starts from: fingerprints of the sources, identity of model and tokenizer.
+    """
+    keys: dict[str, str] = {}
+    before = json.dumps(inputs, sort_keys=True, default=str)
+    for stage in (*PARSE_STAGES, *MODEL_STAGES):
+        tests = [(f.reason, config.options(*f.options)) for f in FILTERS if f.after == stage.name]
+        spec = [stage.name, stage.version, config.options(*stage.options), tests, before]
+        before = keys[stage.name] = hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()[
+            :16
+        ]
+    return keys

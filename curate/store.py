@@ -1,0 +1,148 @@
+"""An annotated dataset on disk: writing its Parquet parts, and opening it as DuckDB views.
+
+    samples                 one row an accepted sample, columns as in `curate.schema`
+    tokens                  one row a response token: sample_id, pos, token_id, token, confidence = exp(logprob),
+                            category by name, ...
+    windows(l)              macro: full windows of l code tokens by start token; `windows` is windows(64)
+    rejected, manifest      why rows were refused; how the dataset was made
+
+The layout (lists of float16, one list a column) costs about half of a table with one float32 row a token.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curate.errors import DatasetError
+from curate.schema import FORMAT_VERSION, Column, arrow_schema
+from curate.taxonomy import CATEGORIES, LOCATIONS
+
+__all__ = ["ANALYSIS_WINDOW", "attach_views", "connect", "read_manifest", "replace_file", "write_part"]
+
+ANALYSIS_WINDOW = 64
+"""Tokens in a window of the analysis; not the training window of equation (5)."""
+
+_DELTA = frozenset({"char_start", "char_end"})
+"""Lists that rise by small steps: packed as differences instead of through a dictionary."""
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes under a temporary name, then renames: a reader, or a build that resumes, never meets half a file."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def _leaves(field: pa.Field) -> list[str]:
+    """The column paths that Parquet makes of a field."""
+    if pa.types.is_list(field.type):
+        return [f"{field.name}.list.{leaf}" for leaf in _leaves(field.type.value_field.with_name("element"))]
+    if pa.types.is_struct(field.type):
+        return [f"{field.name}.{leaf}" for inner in field.type for leaf in _leaves(inner)]
+    return [field.name]
+
+
+def write_part(frame: pl.DataFrame, columns: Sequence[Column], path: Path) -> None:
+    """Writes the columns of a frame as one Parquet file (zstd), byte for byte the same for the same rows."""
+    schema = arrow_schema(tuple(columns))
+    arrow = frame.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest())
+    table = pa.table([arrow[f.name].cast(f.type) for f in schema], schema=schema)
+    delta = [leaf for f in schema if f.name in _DELTA for leaf in _leaves(f)]
+    dictionary = [leaf for f in schema if f.name not in _DELTA for leaf in _leaves(f)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    encoding = dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None
+    with pq.ParquetWriter(
+        temporary, schema, compression="zstd", compression_level=9, use_dictionary=dictionary, column_encoding=encoding
+    ) as writer:
+        if len(table):  # `datasets` cannot read a row group of no rows
+            writer.write_table(table, row_group_size=len(table))
+    temporary.replace(path)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a finished dataset; raises DatasetError where there is none, or one of another format."""
+    file = path / "manifest.json"
+    if not path.is_dir():
+        raise DatasetError(f"{path}: no such folder; give the --out folder of a build")
+    if not file.is_file():
+        unfinished = " (its build has not ended: run the same build again)" if (path / ".build").exists() else ""
+        raise DatasetError(f"{path}: no manifest.json, so no finished dataset{unfinished}")
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        version = manifest["format_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"{file}: damaged; build the dataset again") from error
+    if version != FORMAT_VERSION:
+        raise DatasetError(
+            f"{path}: format {version}, but this version of cuset reads {FORMAT_VERSION}: build it again"
+        )
+    return dict(manifest)
+
+
+def connect(path: Path | str) -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB connection with the views of a finished dataset.
+
+    Raises DatasetError.
+    """
+    path = Path(path)
+    read_manifest(path)
+    connection = duckdb.connect()
+    attach_views(connection, path)
+    return connection
+
+
+def _parquet(path: Path, table: str) -> str:
+    pattern = f"{glob.escape(str(path))}/{table}/*.parquet".replace("'", "''")
+    return f"read_parquet('{pattern}')"
+
+
+def _named(values: Sequence[str], index: str) -> str:
+    return f"[{', '.join(repr(v) for v in values)}][{index} + 1]"
+
+
+def attach_views(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Creates the views over the Parquet files of `path`, finished or not."""
+    connection.execute(f"CREATE VIEW samples AS SELECT * FROM {_parquet(path, 'samples')}")
+    connection.execute(f"CREATE VIEW rejected AS SELECT * FROM {_parquet(path, 'rejected')}")
+    if (path / "manifest.json").is_file():
+        manifest = f"{glob.escape(str(path))}/manifest.json".replace("'", "''")
+        connection.execute(f"CREATE VIEW manifest AS SELECT * FROM read_json('{manifest}')")
+    # One index a token, and each list taken by it: DuckDB then reads only the lists and the samples that a query asks
+    # for.
+    plain = ("index_distance", "rank", "statement", "in_code", "token_weight", "char_start", "char_end")
+    connection.execute(f"""
+        CREATE VIEW tokens AS
+        SELECT sample_id, source, i - 1 AS pos, input_ids[prompt_tokens + i] AS token_id,
+            CASE WHEN char_start[i] >= 0 THEN substring(response, char_start[i] + 1, char_end[i] - char_start[i]) END
+                AS token,
+            logprob[i]::FLOAT AS logprob, exp(logprob[i]::FLOAT) AS confidence, entropy[i]::FLOAT AS entropy,
+            {_named(CATEGORIES, "category[i]")} AS category, category[i] > 0 AS sensitive,
+            {_named(LOCATIONS, "location[i]")} AS location,
+            {", ".join(f"{name}[i] AS {name}" for name in plain)}, sample_weight
+        FROM (SELECT *, unnest(range(1, len(char_start) + 1)) AS i FROM samples)
+    """)
+    connection.execute(
+        """
+        CREATE MACRO windows(l) AS TABLE
+        SELECT sample_id, start, confidence, statement_tokens, category_tokens
+        FROM (
+            SELECT sample_id, pos AS start, avg(confidence) OVER w AS confidence, sum(statement::INT) OVER w AS
+            statement_tokens,
+                sum(sensitive::INT) OVER w AS category_tokens, count(*) OVER w AS tokens
+            FROM tokens WHERE in_code
+            WINDOW w AS (PARTITION BY sample_id ORDER BY pos ROWS BETWEEN CURRENT ROW AND l - 1 FOLLOWING)
+        )
+        WHERE tokens = l
+    """
+    )
+    connection.execute(f"CREATE VIEW windows AS SELECT * FROM windows({ANALYSIS_WINDOW})")

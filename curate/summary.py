@@ -1,0 +1,123 @@
+"""What a build says at its end: the funnel, and the first findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from curate.console import printable
+from curate.store import ANALYSIS_WINDOW
+
+__all__ = ["findings", "print_findings", "print_funnel"]
+
+_LABEL_SETS = {"statement": "statement", "category": "sensitive"}
+"""Label set -> the column of the tokens view that says whether a token is CUDA-sensitive in it."""
+
+
+def findings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """Mean confidence of sensitive and neutral code tokens, and the share of low windows, for both label sets.
+
+    A window is low when its mean confidence is below the mean of the neutral tokens. Two rules say that a window falls
+    on a sensitive structure: any of its tokens is sensitive; or more of them are than in its sample's code as a whole.
+    Prose around the code is left out, since the paper's samples hold none. Values are None where there is nothing to
+    take them over.
+    """
+    result: dict[str, Any] = {}
+    for name, column in _LABEL_SETS.items():
+        tokens = connection.execute(f"""
+            SELECT count(*) FILTER ({column}), count(*) FILTER (NOT {column}),
+                avg(confidence) FILTER ({column}), avg(confidence) FILTER (NOT {column})
+            FROM tokens WHERE in_code
+        """).fetchone()
+        assert tokens is not None
+        neutral_mean = tokens[3]
+        windows = connection.execute(
+            f"""
+            WITH base AS (SELECT sample_id, avg({column}::INT) AS share FROM tokens WHERE in_code GROUP BY 1),
+            marked AS (
+                SELECT w.sample_id, w.confidence < $mean AS low, w.{name}_tokens > 0 AS touches,
+                    w.{name}_tokens / $window > base.share AS above
+                FROM windows w JOIN base USING (sample_id)
+            )
+            SELECT count(*), count(*) FILTER (low), count(DISTINCT sample_id), count(DISTINCT sample_id) FILTER (low),
+                avg(touches::INT) FILTER (low), avg(touches::INT), avg(above::INT) FILTER (low), avg(above::INT)
+            FROM marked
+            """,
+            {"mean": neutral_mean, "window": float(ANALYSIS_WINDOW)},
+        ).fetchone()
+        assert windows is not None
+        result[name] = {
+            "sensitive_tokens": tokens[0],
+            "neutral_tokens": tokens[1],
+            "sensitive_mean": tokens[2],
+            "neutral_mean": neutral_mean,
+            "windows": windows[0],
+            "low_windows": windows[1],
+            "samples_with_windows": windows[2],
+            "samples_with_low_window": windows[3],
+            "low_windows_touching": windows[4],
+            "all_windows_touching": windows[5],
+            "low_windows_above_base": windows[6],
+            "all_windows_above_base": windows[7],
+        }
+    return result
+
+
+def print_funnel(console: Console, counts: Mapping[str, Any]) -> None:
+    """Rows in and out of each stage, by reason."""
+    table = Table(title="Funnel", box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("stage")
+    table.add_column("reason")
+    table.add_column("rows", justify="right")
+    table.add_column("left", justify="right")
+    left = counts["read"]
+    table.add_row("read", "", "", str(left))
+    for stage, reasons in counts["refused"].items():
+        for reason, rows in reasons.items():
+            left -= rows
+            table.add_row(stage, Text(printable(reason)), f"-{rows}", str(left))
+    table.add_row("accepted", "", "", str(counts["accepted"]), style="bold")
+    console.print(table)
+
+
+def _number(value: float | None, form: str = ".4f") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _share(part: float | None, whole: float | None = 1) -> str:
+    return "-" if part is None or not whole else f"{100 * part / whole:.1f} %"
+
+
+def print_findings(console: Console, found: Mapping[str, Any]) -> None:
+    """The findings table: one column for each label set."""
+    table = Table(
+        title=f"Confidence of code tokens (windows of {ANALYSIS_WINDOW} tokens)",
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+    )
+    table.add_column("")
+    names = list(_LABEL_SETS)
+    for name in names:
+        table.add_column(f"{name} labels", justify="right")
+    f = [found[name] for name in names]
+    rows = {
+        "sensitive tokens": [str(x["sensitive_tokens"]) for x in f],
+        "neutral tokens": [str(x["neutral_tokens"]) for x in f],
+        "mean confidence, sensitive": [_number(x["sensitive_mean"]) for x in f],
+        "mean confidence, neutral": [_number(x["neutral_mean"]) for x in f],
+        "low windows": [_share(x["low_windows"], x["windows"]) for x in f],
+        "samples with a low window": [_share(x["samples_with_low_window"], x["samples_with_windows"]) for x in f],
+        "low windows that touch a sensitive token": [_share(x["low_windows_touching"]) for x in f],
+        "  all windows": [_share(x["all_windows_touching"]) for x in f],
+        "low windows with more of them than their sample": [_share(x["low_windows_above_base"]) for x in f],
+        "  all windows ": [_share(x["all_windows_above_base"]) for x in f],
+    }
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
+    console.print(table)

@@ -1,0 +1,107 @@
+"""What the tests share: a tiny model with a tokenizer of its own, and rows of known content. No network."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+from jaxtyping import install_import_hook
+
+# Shapes in signatures are checked while the tests run; the hook must stand before the modules are imported.
+install_import_hook(["curate.align", "curate.score", "curate.tokens", "curate.weights"], "beartype.beartype")
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+KERNEL = """\
+__global__ void scale(float *x, float a, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= a;
+}
+
+void launch(float *x, float a, int n) {
+    dim3 block(256);
+    int grid = (n + 255) / 256;
+    scale<<<grid, block>>>(x, a, n);
+    cudaDeviceSynchronize();
+}
+"""
+
+
+def fenced(code: str = KERNEL, tag: str = "cuda") -> str:
+    """An answer that holds the code in a fenced block."""
+    return f"Here is the kernel:\n\n```{tag}\n{code}```\n"
+
+
+def train_tokenizer(texts: Sequence[str] = (KERNEL,), vocabulary: int = 400) -> Any:
+    """A byte-level BPE with `<|endoftext|>`, `<|im_start|>` and `<|im_end|>`, trained on the spot."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.train_from_iterator(
+        list(texts),
+        trainers.BpeTrainer(
+            vocab_size=vocabulary, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        ),
+    )  # fmt: skip
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<|im_start|>", eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    return train_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Path:
+    """A Llama of random weights, small enough to score a sample in a few milliseconds."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=8192, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("model") / "tiny-llama"
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def write_rows(tmp_path: Path) -> Callable[..., Path]:
+    """Writes rows as a JSONL file; strings are written as they are, so that a line can be broken."""
+
+    def write(rows: Sequence[dict[str, Any] | str], name: str = "rows.jsonl") -> Path:
+        lines = [r if isinstance(r, str) else json.dumps(r, ensure_ascii=False) for r in rows]
+        path = tmp_path / name
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    return write
+
+
+def pair(n: int, code: str | None = None, **more: Any) -> dict[str, Any]:
+    """A good row; `n` makes it unlike the others."""
+    return {
+        "prompt": f"Scale a vector, variant {n}.",
+        "response": fenced(code or KERNEL.replace("scale", f"scale{n}")),
+        **more,
+    }
