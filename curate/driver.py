@@ -68,7 +68,7 @@ class _Build:
         self.journal = out / _JOURNAL
         self.began = time.monotonic()
         self.seconds: dict[str, float] = {}
-        self.context = Context(config, scorer, lambda tokens: self.reporter.advance(tokens=tokens))
+        self.context = Context(config, scorer, lambda rows, tokens: self.reporter.advance(rows, tokens))
         self.reporter = Reporter("", None)
 
     def run(self) -> dict[str, Any]:
@@ -200,6 +200,7 @@ class _Build:
         began = time.monotonic()
         shards = sorted(self._parsed(0).parent.glob("*.parquet"))
         total = sum(pl.read_parquet(p, columns=["reason"])["reason"].null_count() for p in shards) - len(duplicates)
+        finished = 0
         with Reporter("annotate" if self.config.skip_scoring else "score", total) as self.reporter:
             for number, path in enumerate(shards):
                 parts = {table: self._part(table, number) for table in _TABLES}
@@ -210,7 +211,8 @@ class _Build:
                     for table, rows in _tables(frame).items():
                         write_part(rows, _TABLES[table], parts[table])
                 open_rows = pl.read_parquet(path, columns=["row", "reason"]).filter(pl.col("reason").is_null())
-                self.reporter.advance(rows=sum(row not in duplicates for row in open_rows["row"].to_list()))
+                finished += sum(row not in duplicates for row in open_rows["row"].to_list())
+                self.reporter.advance(rows=finished - self.reporter.rows)
         self.seconds["annotate"] = time.monotonic() - began
 
     # -- the end ----------------------------------------------------------------------------------------------------

@@ -40,14 +40,16 @@ class TokenScores:
     rank: Int32[Array, "T"]
 
 
+Done = Callable[[int, int], None]
+
+
 class Scorer(Protocol):
-    """Scores samples of (input_ids, prompt_tokens); `done` is told the response tokens of each finished forward
-    pass."""
+    """Scores samples of (input_ids, prompt_tokens); `done` is told samples and response tokens of each forward pass."""
 
     def identity(self) -> dict[str, object]:
         """What beside the model decides the figures."""
 
-    def score(self, samples: Sequence[tuple[Int32[Array, "_"], int]], done: Callable[[int], None]) -> list[TokenScores]:
+    def score(self, samples: Sequence[tuple[Int32[Array, "_"], int]], done: Done) -> list[TokenScores]:
         """The scores, in order of the samples."""
 
 
@@ -107,7 +109,7 @@ class ModelScorer:
         return ours.shape == own.shape and torch.allclose(ours, own, rtol=1e-4, atol=1e-4 * float(own.abs().max()))
 
     def score(
-        self, samples: Sequence[tuple[Int32[Array, "_"], int]], done: Callable[[int], None] = lambda tokens: None
+        self, samples: Sequence[tuple[Int32[Array, "_"], int]], done: Done = lambda samples, tokens: None
     ) -> list[TokenScores]:
         """Scores in order of the samples; batches are formed by length, so their make-up depends on the samples
         alone."""
@@ -121,7 +123,7 @@ class ModelScorer:
         for batch in self._batches([len(ids) for ids, _ in samples]):
             for index, scores in zip(batch, self._forward([samples[i] for i in batch]), strict=True):
                 results[index] = scores
-            done(sum(len(results[i].logprob) for i in batch))
+            done(len(batch), sum(len(results[i].logprob) for i in batch))
         return [results[i] for i in range(len(samples))]
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -198,7 +200,7 @@ class StubScorer:
         return {"dtype": "stub", "device": "stub"}
 
     def score(
-        self, samples: Sequence[tuple[Int32[Array, "_"], int]], done: Callable[[int], None] = lambda tokens: None
+        self, samples: Sequence[tuple[Int32[Array, "_"], int]], done: Done = lambda samples, tokens: None
     ) -> list[TokenScores]:
         results = []
         for ids, prompt in samples:
@@ -210,5 +212,5 @@ class StubScorer:
             results.append(
                 TokenScores(logprob, (-2 * logprob).astype(np.float32), (1 + (confidence < 0.5)).astype(np.int32))
             )
-            done(length)
+            done(1, length)
         return results

@@ -38,7 +38,10 @@ class Context:
     """What stages share: the configuration, and the model and tokenizer, loaded when first asked for."""
 
     def __init__(
-        self, config: BuildConfig, scorer: Scorer | None = None, done: Callable[[int], None] = lambda tokens: None
+        self,
+        config: BuildConfig,
+        scorer: Scorer | None = None,
+        done: Callable[[int, int], None] = lambda samples, tokens: None,
     ) -> None:
         self.config = config
         self.done = done

@@ -58,10 +58,11 @@ def test_chunks_of_the_head_do_not_show(scorer: ModelScorer, monkeypatch: pytest
 
 
 def test_progress_counts_every_response_token(scorer: ModelScorer) -> None:
-    seen: list[int] = []
+    seen: list[tuple[int, int]] = []
     batch = samples(scorer.vocabulary, 30, 9, 14)
-    scorer.score(batch, seen.append)
-    assert sum(seen) == sum(len(ids) - prompt for ids, prompt in batch)
+    scorer.score(batch, lambda rows, tokens: seen.append((rows, tokens)))
+    assert sum(tokens for _, tokens in seen) == sum(len(ids) - prompt for ids, prompt in batch)
+    assert sum(rows for rows, _ in seen) == 3
 
 
 def test_statistics_of_planted_logits() -> None:
