@@ -1,4 +1,4 @@
-; Thread hierarchy: the builtins and the ranks of cooperative groups. The index expression made of them (the largest arithmetic
+; Thread hierarchy: the builtins (not a variable of the same name, as in `dim3 blockDim(256);`), the ranks and sizes of cooperative groups. The index expression made of them (the largest arithmetic
 ; expression that holds a builtin) is found by curate/syntax/defuse.py and labelled as a whole.
 ;
 ; example: __global__ void k() { int i = blockIdx.x * blockDim.x + threadIdx.x; }
@@ -7,6 +7,12 @@
 ; marks: threadIdx.x & (warpSize - 1)
 ; example: __device__ void f(cg::thread_group g) { int r = g.thread_rank(); }
 ; marks: g.thread_rank()
+; example: __device__ int f(cg::grid_group grid) { return grid.thread_rank() + grid.size(); }
+; marks: grid.thread_rank() + grid.size()
+; example: void h() { dim3 blockDim(256); k<<<1, blockDim>>>(blockDim.x); }
+; marks nothing
+; example: void h(std::vector<int> v) { f(v.size()); }
+; marks nothing
 ; example: __device__ int f(int i, int n) { return i * n + 1; }
 ; marks nothing
 
@@ -23,3 +29,11 @@
   (#any-of? @_rank
     "thread_rank" "block_rank" "cluster_rank" "meta_group_rank" "thread_index" "group_index" "block_index" "cluster_index"
     "num_threads" "num_blocks" "meta_group_size" "group_dim" "dim_threads" "dim_blocks")) @thread_index.device
+
+; the size of a group; a tensor's size has an argument
+(call_expression
+  function: (field_expression
+    field: (field_identifier) @_size)
+  arguments: (argument_list) @_none
+  (#eq? @_size "size")
+  (#match? @_none "^\\(\\s*\\)$")) @thread_index.device

@@ -9,6 +9,14 @@
 ; marks: cg::this_thread_block() ~ block.sync() ~ cg::sync(block)
 ; example: __global__ void k() { cg::this_grid().sync(); __pipeline_commit(); }
 ; marks: cg::this_grid().sync() ~ __pipeline_commit()
+; example: __device__ void f() { cg::thread_block b = g(); cg::thread_block_tile<32> t = cg::tiled_partition<32>(b); }
+; marks: cg::thread_block ~ cg::thread_block_tile<32> ~ cg::tiled_partition<32>(b)
+; example: __device__ void f(barrier& bar, rng_t& rng) { init(&bar, 128); init(&rng, 128); }
+; marks: init(&bar, 128)
+; example: __device__ void f() { cp_async_commit(); cp_async_wait_group<0>(); CP_ASYNC_WAIT_GROUP(1); }
+; marks: cp_async_commit() ~ cp_async_wait_group<0>() ~ CP_ASYNC_WAIT_GROUP(1)
+; example: __device__ void f() { cde::cp_async_bulk_commit_group(); cde::cp_async_bulk_wait_group_read<0>(); }
+; marks: cde::cp_async_bulk_commit_group() ~ cde::cp_async_bulk_wait_group_read<0>()
 ; example: void h(T t) { t.wait(); }
 ; marks nothing
 
@@ -25,7 +33,7 @@
 (call_expression
   function: (qualified_identifier) @_name
   (#match? @_name
-    "^(::)?(cg|cooperative_groups|cuda|cuda::device|cuda::ptx|ptx|cub|cute|cutlass::arch)::(this_thread_block|this_grid|this_cluster|this_multi_grid|this_thread|coalesced_threads|sync|wait|wait_prior|barrier_arrive|barrier_wait|tiled_partition|labeled_partition|binary_partition|invoke_one|invoke_one_broadcast|make_pipeline|pipeline_consumer_wait_prior|pipeline_producer_commit|barrier_arrive_tx|barrier_expect_tx|mbarrier_\\w+|cp_async_commit_group|cp_async_wait_group|cp_async_wait_all|cp_async_bulk_commit_group|cp_async_bulk_wait_group|cp_async_bulk_wait_group_read|cp_async_wait|cp_async_fence|CTA_SYNC|cluster_sync|cluster_arrive|cluster_wait|fence_barrier_init|NamedBarrier::\\w+)(<|$)")) @synchronisation
+    "^(::)?(cg|cooperative_groups|cuda|cuda::device|cuda::device::experimental|cde|cuda::ptx|ptx|cub|cute|cutlass::arch)::(this_thread_block|this_grid|this_cluster|this_multi_grid|this_thread|coalesced_threads|sync|wait|wait_prior|barrier_arrive|barrier_wait|tiled_partition|labeled_partition|binary_partition|invoke_one|invoke_one_broadcast|make_pipeline|pipeline_consumer_wait_prior|pipeline_producer_commit|barrier_arrive_tx|barrier_expect_tx|mbarrier_\\w+|cp_async_commit_group|cp_async_wait_group|cp_async_wait_all|cp_async_bulk_commit_group|cp_async_bulk_wait_group|cp_async_bulk_wait_group_read|cp_async_wait|cp_async_fence|CTA_SYNC|cluster_sync|cluster_arrive|cluster_wait|fence_barrier_init|NamedBarrier::\\w+)(<|$)")) @synchronisation
 
 (call_expression
   function: (template_function
@@ -39,6 +47,18 @@
     "sync" "wait" "arrive" "arrive_and_wait" "arrive_and_drop" "wait_parity" "try_wait" "try_wait_parity" "barrier_arrive" "barrier_wait"
     "producer_acquire" "producer_commit" "consumer_wait" "consumer_release" "quit")) @synchronisation.device
 
+; the wait for asynchronous copies, as wrappers of the PTX are usually named
+(call_expression
+  function: [(identifier) @_name (template_function name: (identifier) @_name)]
+  (#match? @_name "^(cp_async|CP_ASYNC)_(\\w+_)?(commit|wait|fence|COMMIT|WAIT|FENCE)(_\\w+)?$")) @synchronisation
+
+; the constructor of a cuda::barrier
+(call_expression
+  function: (identifier) @_name
+  arguments: (argument_list . (pointer_expression operator: "&") @_barrier . (_) .)
+  (#eq? @_name "init")
+  (#match? @_barrier "[bB]ar")) @synchronisation.device
+
 ; the types of groups, barriers and pipelines
 (qualified_identifier
   scope: (namespace_identifier) @_space
@@ -46,6 +66,18 @@
   (#any-of? @_space "cg" "cooperative_groups")
   (#any-of? @_name
     "thread_block" "thread_block_tile" "grid_group" "cluster_group" "multi_grid_group" "coalesced_group" "thread_group")) @synchronisation
+
+; `cg::thread_block_tile<32> tile = f();` behind another declaration is parsed as two comparisons
+(binary_expression
+  left: (binary_expression
+    left: (qualified_identifier
+      scope: (namespace_identifier) @_space
+      name: (identifier) @_name)
+    operator: "<") @synchronisation
+  operator: ">" @synchronisation
+  right: (assignment_expression)
+  (#any-of? @_space "cg" "cooperative_groups")
+  (#eq? @_name "thread_block_tile"))
 
 (qualified_identifier
   scope: (namespace_identifier) @_space

@@ -7,6 +7,8 @@
 ; marks: __ballot_sync(__activemask(), p)
 ; example: __device__ float f(cg::thread_block_tile<32> w, float v) { return cg::reduce(w, v, cg::plus<float>()) + w.shfl_xor(v, 1); }
 ; marks: cg::reduce(w, v, cg::plus<float>()) ~ w.shfl_xor(v, 1)
+; example: __device__ float f(float v) { return BlockReduce(temp).Sum(v) + cub::WarpScan<float>(temp).Sum(v); }
+; marks: BlockReduce(temp).Sum(v) ~ cub::WarpScan<float>(temp).Sum(v)
 ; example: bool h(torch::Tensor t) { return t.any(); }
 ; marks nothing
 
@@ -36,3 +38,15 @@
   name: [(type_identifier) @_name (template_type name: (type_identifier) @_name)]
   (#eq? @_space "cub")
   (#match? @_name "^(Block|Warp)")) @warp_primitive
+
+; a call of one, through its usual aliases too: `BlockReduce(temp).Sum(v)`
+(call_expression
+  function: (field_expression
+    argument: (call_expression
+      function: [
+        (identifier) @_name
+        (template_function name: (identifier) @_name)
+        (qualified_identifier name: [(identifier) @_name (template_function name: (identifier) @_name)])
+      ]))
+  (#match? @_name
+    "^(Block|Warp)(Reverse)?(Reduce|Scan|Load|Store|Exchange|RadixSort|RadixRank|MergeSort|Histogram|Discontinuity|AdjacentDifference|Shuffle)\\w*$")) @warp_primitive.device

@@ -6,6 +6,8 @@
 ; marks: cuda::atomic_ref<int, cuda::thread_scope_device> ~ r.fetch_add(1)
 ; example: __device__ void f(unsigned* p) { atomicCAS_block(p, 0u, 1u); __threadfence_system(); }
 ; marks: atomicCAS_block(p, 0u, 1u) ~ __threadfence_system()
+; example: __device__ void f() { cde::fence_proxy_async_shared_cta(); }
+; marks: cde::fence_proxy_async_shared_cta()
 ; example: __device__ int f(int a) { return add(a, 1); }
 ; marks nothing
 
@@ -17,7 +19,7 @@
 (call_expression
   function: (qualified_identifier) @_name
   (#match? @_name
-    "^(::)?(at::native::|cuda::|cuda::std::|cuda::ptx::|ptx::|std::)?(atomic_thread_fence|atomic_signal_fence|(gpu|fast)?[aA]tomic(Add|Max|Min|CAS|Exch|Mul)\\w*|fence_proxy_\\w+|fence_\\w+|red_async|atomic_\\w+)(<|$)")) @atomic
+    "^(::)?(at::native::|cuda::|cuda::std::|cuda::device::experimental::|cde::|cuda::ptx::|ptx::|std::)?(atomic_thread_fence|atomic_signal_fence|(gpu|fast)?[aA]tomic(Add|Max|Min|CAS|Exch|Mul)\\w*|fence_proxy_\\w+|fence_\\w+|red_async|atomic_\\w+)(<|$)")) @atomic
 
 (qualified_identifier
   scope: (namespace_identifier) @_space

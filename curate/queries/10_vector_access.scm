@@ -1,5 +1,5 @@
 ; Vectorised and cached access: the built-in vector types and their constructors, casts to a pointer to one, loads and stores with a cache
-; hint, textures.
+; hint, textures, the address spaces (a block's shared memory seen from its cluster among them), and the macros that usually wrap a cast.
 ;
 ; example: __global__ void k(const float* a, float* b) { float4 v = __ldg(p); b[0] = v.x; }
 ; marks: float4 ~ __ldg(p)
@@ -9,6 +9,12 @@
 ; marks: (const float2*)(&a[2])
 ; example: __device__ void f(float* a) { auto v = make_float4(0, 1, 2, 3); __stcs(a, 1.f); }
 ; marks: make_float4(0, 1, 2, 3) ~ __stcs(a, 1.f)
+; example: __global__ void k(int n) { f(sizeof(float4)); }
+; marks: float4
+; example: __device__ void f(float* a) { FLOAT4(a[0]) = FETCH_FLOAT4(a[4]); }
+; marks: FLOAT4(a[0]) ~ FETCH_FLOAT4(a[4])
+; example: __device__ void f(cg::cluster_group c, int* s) { int* far = c.map_shared_rank(s, 1); }
+; marks: c.map_shared_rank(s, 1)
 ; example: __device__ void f(void* a) { auto p = reinterpret_cast<float*>(a); }
 ; marks nothing
 
@@ -16,15 +22,27 @@
   (#match? @vector_access
     "^((char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4](_16a|_32a)?|(__)?half2|(__)?nv_bfloat162|__nv_fp8x[24]_e\\w+|__nv_fp4x[24]_e\\w+|float2_t|float4_t)$"))
 
+; as the argument of sizeof, or of a macro, a type is parsed as a variable
+([
+  (sizeof_expression (parenthesized_expression (identifier) @vector_access))
+  (argument_list (identifier) @vector_access)
+]
+  (#match? @vector_access "^((u?(char|short|int|long|longlong)|float|double)[1-4]|(__)?half2|(__)?nv_bfloat162)$"))
+
 (call_expression
   function: (identifier) @_name
   (#match? @_name
-    "^(make_((char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4](_16a|_32a)?|half2|bfloat162)|__ld(g|ca|cg|cs|lu|cv)|__st(wb|cg|cs|wt)|__prefetch_\\w+|__builtin_assume_aligned|tex(1D|2D|3D)\\w*|texCubemap\\w*|surf(1D|2D|3D)\\w*|__isGlobal|__isShared|__cvta_\\w+)$")) @vector_access
+    "^(make_((char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4](_16a|_32a)?|half2|bfloat162)|__ld(g|ca|cg|cs|lu|cv)|__st(wb|cg|cs|wt)|__prefetch_\\w+|__builtin_assume_aligned|tex(1D|2D|3D)\\w*|texCubemap\\w*|surf(1D|2D|3D)\\w*|__isGlobal|__isShared|__cvta_\\w+|(FETCH_|CONST_)?(FLOAT|INT|HALF|BFLOAT)[24]|LDST(32|64|128)BITS)$")) @vector_access
 
 (call_expression
   function: (template_function
     name: (identifier) @_name)
   (#match? @_name "^(__ld(g|ca|cg|cs|lu|cv)|__st(wb|cg|cs|wt)|tex(1D|2D|3D)\\w*|surf(1D|2D|3D)\\w*)$")) @vector_access
+
+(call_expression
+  function: (field_expression
+    field: [(field_identifier) @_name (template_method name: (field_identifier) @_name)])
+  (#eq? @_name "map_shared_rank")) @vector_access.device
 
 (call_expression
   function: (template_function

@@ -7,18 +7,22 @@
 ; marks: wmma::fragment<wmma::accumulator, 16, 16, 16, float> ~ wmma::fill_fragment(c, 0.f)
 ; example: __device__ unsigned f() { unsigned r; asm volatile("mov.u32 %0, %laneid;" : "=r"(r)); return r; }
 ; marks: asm volatile("mov.u32 %0, %laneid;" : "=r"(r))
+; example: __device__ void f() { CP_ASYNC_CG(d, s, 16); LDMATRIX_X4(a, b, c, d, p); HMMA16816(r, a, b); }
+; marks: CP_ASYNC_CG(d, s, 16) ~ LDMATRIX_X4(a, b, c, d, p) ~ HMMA16816(r, a, b)
+; example: __device__ void f() { cp_async_wait_group<0>(); ptx::cp_async_bulk_wait_group(n); }
+; marks nothing
 ; example: void h(float* d, float* s) { memcpy(d, s, 4); }
 ; marks nothing
 
 (call_expression
   function: [(identifier) @_name (template_function name: (identifier) @_name)]
   (#match? @_name
-    "^(__pipeline_memcpy_async|memcpy_async|memcpy_async_tx|load_matrix_sync|store_matrix_sync|mma_sync|fill_fragment|__wmma_\\w+|__(hmma|imma|bmma|dmma|mma)_\\w+|cp_async\\w*|ldmatrix\\w*|stmatrix\\w*|mma_m\\d+n\\d+k\\d+\\w*|wgmma\\w*|tcgen05\\w*|__nv_ptx_builtin_\\w+|__cvta_generic_to_shared|__nvvm_\\w+)$")) @async_tensor
+    "^(__pipeline_memcpy_async|memcpy_async|memcpy_async_tx|load_matrix_sync|store_matrix_sync|mma_sync|fill_fragment|__wmma_\\w+|__(hmma|imma|bmma|dmma|mma)_\\w+|(cp_async|CP_ASYNC)(?!\\w*(commit|wait|fence|COMMIT|WAIT|FENCE))\\w*|ldmatrix\\w*|LDMATRIX\\w*|HMMA\\w*|stmatrix\\w*|mma_m\\d+n\\d+k\\d+\\w*|wgmma\\w*|tcgen05\\w*|__nv_ptx_builtin_\\w+|__cvta_generic_to_shared|__nvvm_\\w+)$")) @async_tensor
 
 (call_expression
   function: (qualified_identifier) @_name
   (#match? @_name
-    "^(::)?((nvcuda::)?wmma::(load_matrix_sync|store_matrix_sync|mma_sync|bmma_sync|fill_fragment|__float_to_tf32)|(cuda|cg|cooperative_groups|cuda::device|cuda::device::experimental|cde)::(memcpy_async|memcpy_async_tx|cp_async_bulk\\w*)|(cuda::)?ptx::(cp_async\\w*|ldmatrix\\w*|mma\\w*|wgmma\\w*|tcgen05\\w*|tensormap\\w*|st_async\\w*|get_sreg_\\w+))(<|$)")) @async_tensor
+    "^(::)?((nvcuda::)?wmma::(load_matrix_sync|store_matrix_sync|mma_sync|bmma_sync|fill_fragment|__float_to_tf32)|(cuda|cg|cooperative_groups|cuda::device|cuda::device::experimental|cde)::(memcpy_async|memcpy_async_tx|cp_async_bulk(?!\\w*(commit|wait|fence|COMMIT|WAIT|FENCE))\\w*)|(cuda::)?ptx::(cp_async(?!\\w*(commit|wait|fence|COMMIT|WAIT|FENCE))\\w*|ldmatrix\\w*|mma\\w*|wgmma\\w*|tcgen05\\w*|tensormap\\w*|st_async\\w*|get_sreg_\\w+))(<|$)")) @async_tensor
 
 (qualified_identifier
   scope: (namespace_identifier) @_space

@@ -6,6 +6,8 @@
 ; marks: #pragma unroll 4
 ; example: #pragma nounroll
 ; marks: #pragma nounroll
+; example: #pragma nv_diag_suppress 177
+; marks nothing
 ; example: #pragma once
 ; marks nothing
 
@@ -13,7 +15,7 @@
   directive: (preproc_directive) @_directive
   argument: (preproc_arg) @_argument
   (#match? @_directive "^#\\s*pragma$")
-  (#match? @_argument "^(unroll|nounroll|ivdep|GCC unroll|GCC ivdep|clang loop|nv_diag)")) @loop_directive
+  (#match? @_argument "^(unroll|nounroll|ivdep|GCC unroll|GCC ivdep|clang loop)")) @loop_directive
 
 (call_expression
   function: (identifier) @_name

@@ -44,7 +44,7 @@ _FOREIGN = re.compile(
 _DEVICE = re.compile(rb"\b__(?:global|device|constant|managed|shared)__")
 _CONSTANT = re.compile(rb"\b(?:const|constexpr)\b")
 _LINE = re.compile(rb"[^\n\r]")
-_FIRST_WORD = re.compile(rb"\s*(\w+)")
+_WORD = re.compile(rb"\b[A-Za-z_]\w*")
 _CONTAINERS = frozenset(
     [
         "translation_unit",
@@ -85,7 +85,7 @@ def device_slice(parsed: Parsed, prelude: str = PRELUDE) -> str:
     functions = find_functions(parsed, capture(parsed))
     # a definition by its end: its start may be that of a template header, or of a qualifier that was blanked
     device_ends = {end for (_, end), _ in (*functions.kernels, *functions.device)}
-    makers = {name for name, body in _macros(parsed.main.root) if _DEVICE.search(body)}
+    makers = _makers(parsed.main.root)
     out = bytearray(original)
     for node in _items(parsed.main.root):
         if not _is_kept(node, original, device_ends, makers):
@@ -124,11 +124,32 @@ def _macros(root: Node) -> Iterator[tuple[bytes, bytes]]:
             yield (name.text or b"") if name else b"", (body.text or b"") if body else b""
 
 
+def _makers(root: Node) -> set[bytes]:
+    """Macros that expand to device code, directly or through another one."""
+    users: dict[bytes, list[bytes]] = {}
+    pending = []
+    for name, body in _macros(root):
+        if _DEVICE.search(body):
+            pending.append(name)
+        for word in set(_WORD.findall(body)):
+            users.setdefault(word, []).append(name)
+    makers: set[bytes] = set()
+    while pending:
+        name = pending.pop()
+        if name not in makers:
+            makers.add(name)
+            pending += users.get(name, ())
+    return makers
+
+
 def _is_kept(node: Node, data: bytes, device_ends: set[int], makers: set[bytes]) -> bool:
     """Whether a top-level item belongs to the device part; `makers`: macros that expand to device code."""
     if node.type in _DIRECTIVES or node.end_byte in device_ends:
         return True
     text = data[node.start_byte : node.end_byte]
+    # a call with types in it, `INSTANTIATE(int, Sum);`, is no expression: it may be parsed as anything
+    if (first := _WORD.match(text)) is not None and first[0] in makers:
+        return True
     if node.type == "preproc_include":
         path = node.child_by_field_name("path")
         return path is not None and path.text is not None and SHIPPED_HEADERS.fullmatch(path.text) is not None
@@ -136,8 +157,7 @@ def _is_kept(node: Node, data: bytes, device_ends: set[int], makers: set[bytes])
     while inner.type in ("template_declaration", "linkage_specification") and inner.named_child_count:
         inner = next((c for c in reversed(inner.named_children) if c.type != "comment"), inner.named_children[0])
     if inner.type in ("function_definition", "expression_statement"):
-        first = _FIRST_WORD.match(text)
-        if (first is not None and first[1] in makers) or text.strip() == b";":
+        if text.strip() == b";":
             return True
         body = inner.child_by_field_name("body") or inner
         # a constexpr function may size an array or fill a template argument

@@ -34,6 +34,9 @@ from curate.taxonomy import CATEGORIES, NOT_DERIVED, Category
 
 __all__ = ["label", "label_parsed", "paint"]
 
+_FROM_FLOW = (Category.NEUTRAL, Category.THREAD_INDEX, Category.BOUNDARY_GUARD)
+"""What a query alone cannot tell: whether a name is the builtin, whether an index reaches a condition."""
+
 
 def label(code: str) -> CodeLabels:
     """Labels a text of n characters. Never raises; text that is no CUDA is all neutral. Linear in n, up to a sort."""
@@ -96,11 +99,15 @@ def _categories(
         for category in Category:
             if category == Category.LOOP_DIRECTIVE:
                 part.spans["loop_directive"] = _without_line_end(parsed.data, part["loop_directive"])
-            if category not in (Category.NEUTRAL, Category.BOUNDARY_GUARD) and len(found := part[CATEGORIES[category]]):
+            if category not in _FROM_FLOW and len(found := part[CATEGORIES[category]]):
                 spans.append(found)
                 labels.append(int(category))
     for flow in flows:
-        for pairs, category in ((flow.indices, Category.THREAD_INDEX), (flow.guards, Category.BOUNDARY_GUARD)):
+        for pairs, category in (
+            (flow.builtins, Category.THREAD_INDEX),
+            (flow.indices, Category.THREAD_INDEX),
+            (flow.guards, Category.BOUNDARY_GUARD),
+        ):
             spans.append(np.array(pairs, np.int64).reshape(-1, 2))
             labels.append(int(category))
     blanks = [(blank.start, blank.end) for blank in parsed.blanks if blank.qualifier]

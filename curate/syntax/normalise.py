@@ -91,9 +91,9 @@ _STEP = np.zeros(256, np.int8)
 _STEP[list(b"([{")] = 1
 _STEP[list(b")]}")] = -1
 _BLANKABLE = re.compile(rb"[^\n\r]")
-MAX_DEPTH = 1_000
-"""Nesting of brackets beyond which text is blanked: no program has it, and the time of a query grows with the square
-of the depth.
+MAX_DEPTH = 256
+"""Nesting of brackets beyond which text is blanked: compilers stop there too (clang's -fbracket-depth), and the time of
+a query grows with the square of the depth.
 """
 _REACH = 4096  # bytes after a name in which its argument list must close
 

@@ -31,6 +31,10 @@ MAX_TREE_DEPTH = 10_000
 """Nodes below this depth are not looked at. A sum of that many terms is as deep; the query engine counts depth in 16
 bits.
 """
+MAX_OPEN_MATCHES = 256
+"""Begun and unfinished matches that are kept; the outermost is given up first. A chain of a thousand method calls holds
+some for every link, and each node is compared with all of them.
+"""
 
 _EMPTY = np.empty((0, 2), np.int64)
 
@@ -92,7 +96,7 @@ def _capture(trees: tuple[SyntaxTree, ...]) -> Captured:
     functions: dict[str, list[tuple[int, int, Node]]] = {}
     for tree in trees:
         shift, first, last = tree.shift, tree.start, tree.end
-        cursor = QueryCursor(_query())
+        cursor = QueryCursor(_query(), match_limit=MAX_OPEN_MATCHES)
         cursor.set_max_start_depth(MAX_TREE_DEPTH)
         # `matches`, not `captures`: the latter puts captures in source order, and what is inside a long function
         # would queue behind it

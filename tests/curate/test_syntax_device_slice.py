@@ -69,6 +69,34 @@ def test_a_text_without_device_code_leaves_nothing() -> None:
     )
 
 
+MAKERS = """\
+#define INSTANTIATE(T, Op) template __global__ void k<T, Op>(T*);
+#define FOR_MAX(T) INSTANTIATE(T, Max)
+#define HOST(T) template void launch<T>(T*);
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "kept"),
+    [
+        ("INSTANTIATE(int, Sum);", True),
+        ("INSTANTIATE(float, Sum)", True),
+        ("INSTANTIATE(const float*, Sum);", True),
+        ("INSTANTIATE(unsigned long long, Sum);", True),
+        ("INSTANTIATE(std::pair<int, float>, Sum);", True),
+        ("FOR_MAX(int);", True),
+        ("FOR_MAX(unsigned)", True),
+        ("HOST(int);", False),
+        ("HOST(unsigned long);", False),
+        ("UNKNOWN(int, Sum);", False),
+    ],
+)
+def test_a_macro_that_makes_device_code_is_kept_where_it_is_called(call: str, kept: bool) -> None:
+    sliced = device_slice(parse_cuda(f"{MAKERS}{call}\n__global__ void last() {{}}\n"), prelude="")
+    assert (call in sliced) is kept
+    assert "void last() {}" in sliced
+
+
 @pytest.mark.parametrize(
     "header", [b"<cuda_fp16.h>", b"<cub/cub.cuh>", b"<cmath>", b"<math.h>", b'"cuda_runtime.h"', b"<cuda/barrier>"]
 )

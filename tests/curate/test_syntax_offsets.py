@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -86,6 +88,45 @@ def test_a_sum_of_many_terms_is_labelled(terms: int) -> None:
     labels = label(code)
     assert labels.kernels == ("k",)
     assert labels.index_distance[code.index("i =")] == 1 or terms > 10_000
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x" + ".f()" * 300 + ";", ""),
+        ("f(" * 200, ")" * 200 + ";"),
+        ("".join(f"if (c[{i}]) g({i}); else " for i in range(500)) + "{", "}"),
+    ],
+    ids=["chain", "calls", "else-if"],
+)
+def test_what_stands_in_or_behind_deep_code_is_labelled(before: str, after: str) -> None:
+    inner = "atomicAdd(&a[threadIdx.x], __popc(m))"
+    code = f"__global__ void k(int* a) {{ {before}{inner}{after or ';'} }}\n{KERNEL}"
+    labels = label(code)
+    start = code.index(inner)
+    head = "__global__ void k(int* a) { "
+    plain = label(f"{head}{inner}; }}").category[len(head) : len(head) + len(inner)]
+    assert set(plain.tolist()) == {Category.ATOMIC, Category.THREAD_INDEX, Category.MATH_INTRINSIC}
+    assert np.array_equal(labels.category[start : start + len(inner)], plain)
+    assert np.array_equal(labels.category[-len(KERNEL) :], label(KERNEL).category)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "void h() { " + ("x" + ".size()" * 1_000 + ";") * 30 + " }",
+        "__device__ void h() { " + ("f(" * 900 + "a" + ")" * 900 + ".size();") * 80 + " }",
+    ],
+    ids=["chains", "calls"],
+)
+def test_the_time_for_deep_code_is_near_that_for_flat_code(code: str) -> None:
+    def seconds(text: str) -> float:
+        before = time.process_time()
+        label(text)
+        return time.process_time() - before
+
+    # two to three times; more than ten where depth costs what it may
+    assert seconds(code) < 6 * seconds((KERNEL + "\n") * (len(code) // len(KERNEL)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=5))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from curate.syntax import label
-from curate.taxonomy import Location
+from curate.taxonomy import NOT_DERIVED, Category, Location
 
 # every line that begins with S is marked from its first to its last character, every other line not at all
 ANNOTATED = """\
@@ -57,6 +58,12 @@ def test_only_the_header_of_a_compound_statement_is_marked() -> None:
     code = "__global__ void k(int n) { if (threadIdx.x < n) { f(); } else { g(); } }"
     labels = label(code)
     assert "".join(c for c, m in zip(code, labels.statement, strict=True) if m) == "if (threadIdx.x < n)"
+
+
+def test_a_macro_that_is_a_loop_header_is_marked() -> None:
+    header = "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += blockDim.x * gridDim.x)"
+    code = f"#define GRID_LOOP(i, n) {header}\n#define HOST_LOOP(i, n) for (int i = 0; i < (n); ++i)\n"
+    assert "".join(c for c, m in zip(code, label(code).statement, strict=True) if m) == header
 
 
 def test_a_comment_in_a_marked_statement_is_not() -> None:
@@ -119,6 +126,37 @@ def test_a_device_lambda_is_device_code() -> None:
     lam = "[=] __device__ (int i) { return i; }"
     code = f"void h() {{ auto f = {lam}; }}"
     assert where(code, Location.DEVICE_FUNCTION) == lam
+
+
+def test_a_declaration_behind_a_lambda_is_still_local() -> None:
+    code = "void h(int n) { auto f = [&] { return n; }; int threads = 64; k<<<f(), threads>>>(); }\nint other = 2;"
+    assert where(code, Location.LAUNCH_SETUP) == "auto f = [&] { return n; };int threads = 64;"
+
+
+def test_a_launch_geometry_named_like_a_builtin_is_no_index() -> None:
+    setup = "dim3 blockDim(16, 16); const dim3 gridDim((n + blockDim.x - 1) / blockDim.x);"
+    code = f"void h(int n) {{ {setup} k<<<gridDim, blockDim>>>(n); int b = blockDim.x; if (b > n) f(); }}"
+    labels = label(code)
+    assert not np.any(labels.category == Category.THREAD_INDEX)
+    assert not np.any(labels.category == Category.BOUNDARY_GUARD)
+    assert np.all(labels.index_distance == NOT_DERIVED)
+    assert where(code, Location.LAUNCH_SETUP) == setup.replace("; ", ";")
+    assert not np.any(labels.statement[code.index("int b") :])
+
+
+def test_a_host_variable_named_like_a_builtin_hides_it_only_there() -> None:
+    kernel = "__global__ void k(int* a) { a[blockDim.x] = warpSize; }"
+    for host in ("void h() { dim3 blockDim(16); k<<<1, blockDim>>>(a); }", "dim3 blockDim(16);\nint warpSize = 3;"):
+        for code in (f"{kernel}\n{host}", f"{host}\n{kernel}"):
+            at = code.index("a[blockDim") + 2
+            assert np.all(label(code).index_distance[at : at + len("blockDim.x")] == 0), code
+            at = code.index("dim3 blockDim") + 5
+            assert np.all(label(code).index_distance[at : at + len("blockDim")] == NOT_DERIVED), code
+
+
+def test_a_group_of_one_type_with_an_argument_declares_its_variable() -> None:
+    code = "__device__ void f() { cg::thread_block b = g(); cg::thread_block_tile<32> t = g(); int r = t.size() * 2; }"
+    assert "".join(c for c, m in zip(code, label(code).statement, strict=True) if m) == "int r = t.size() * 2;"
 
 
 def test_an_error_outside_the_kernel_is_not_counted() -> None:
