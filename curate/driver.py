@@ -1,23 +1,20 @@
 """Runs a build: splits the rows into shards, journals, writes.
 
-The only place that touches disk, progress and processes. Three passes over the shards: parse (in a pool of processes,
-into OUT/.build/parsed), duplicates (over the ids alone), and model (tokenise, score, label, weigh, into the parts of
-the dataset). A part is written under a temporary name and renamed, and a shard whose parts stand is not done again, so
-that a killed build goes on where it was and ends with the same bytes: what a shard holds and how its batches form
-depends on the shard alone.
+The only place that touches disk, progress and processes. Three passes: parse (measures each row, in a pool of
+processes, into OUT/.build/parsed-KEY), judge (filters and duplicates, over the measured columns), and annotate
+(tokenise, score, label, weigh, into the parts of the dataset). A part is written under a temporary name and renamed,
+and a shard whose parts stand is not done again, so that a killed build goes on where it was and ends with the same
+bytes: what a shard holds and how its batches form depends on the shard alone.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import multiprocessing
-import shutil
+import platform
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,28 +22,39 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from curate.config import BuildConfig
-from curate.errors import CusetError, DatasetError
+from curate.errors import CusetError, SourceError
+from curate.filters import FILTERS
+from curate.folder import OutFolder
 from curate.frames import FAILED, frame_of, refuse
 from curate.manifest import write_manifest
+from curate.pool import cores, in_order
+from curate.previous import PreviousScores
 from curate.progress import Reporter
-from curate.schema import REFUSED, REJECTED, SAMPLES
+from curate.schema import TABLES
 from curate.sources import Row, Source, open_sources
-from curate.stages import MODEL_STAGES, PARSE_STAGES, Context, run_stages, stage_keys
-from curate.store import replace_file, write_part
+from curate.stages import (
+    JUDGED_EARLY,
+    MODEL_STAGES,
+    PARSE_STAGES,
+    Context,
+    run_filters,
+    run_stages,
+    scores_key,
+    stage_keys,
+)
+from curate.store import part_files, read_part, replace_file, write_part
 
 if TYPE_CHECKING:
     from curate.score import Scorer
 
 __all__ = ["build_dataset", "default_out"]
 
-log = logging.getLogger(__name__)
-
-_JOURNAL = ".build"
-_TABLES = {"samples": SAMPLES, "rejected": REJECTED, "refused": REFUSED}
+Refusals = dict[int, tuple[str, str, str]]
+"""row -> (stage, reason, detail)"""
 
 
 def default_out(config: BuildConfig) -> Path:
-    """Data/build/NAME, after the first source."""
+    """data/build/NAME, after the first source."""
     first = (config.source or ("bundled",))[0]
     return Path("data") / "build" / (Path(first).resolve().stem if first != "bundled" else "bundled")
 
@@ -59,67 +67,47 @@ def build_dataset(config: BuildConfig, scorer: Scorer | None = None) -> dict[str
     """
     config = config.resolved(default_out(config))
     assert config.out is not None
-    return _Build(config, config.out, scorer).run()
+    return _Build(config, OutFolder(config.out), scorer).run()
 
 
 class _Build:
-    def __init__(self, config: BuildConfig, out: Path, scorer: Scorer | None) -> None:
-        self.config, self.out = config, out
-        self.journal = out / _JOURNAL
+    def __init__(self, config: BuildConfig, folder: OutFolder, scorer: Scorer | None) -> None:
+        self.config, self.folder, self.out = config, folder, folder.path
         self.began = time.monotonic()
         self.seconds: dict[str, float] = {}
         self.context = Context(config, scorer, lambda rows, tokens: self.reporter.advance(rows, tokens))
         self.reporter = Reporter("", None)
 
     def run(self) -> dict[str, Any]:
+        """All that may be refused is refused before the folder is touched: sources, tokenizer, model, options."""
         sources = open_sources(self.config.source, self.config.map, self.config.license)
-        encoder = self.context.encoder
-        identity: dict[str, Any] = {"model": self.context.files.identity(), "tokenizer": encoder.identity()}
+        inputs: dict[str, Any] = {
+            "sources": [s.fingerprint() for s in sources],
+            "model": self.context.files.identity(),
+            "tokenizer": self.context.encoder.identity(),
+        }
         if not self.config.skip_scoring:
-            identity["scorer"] = self.context.scorer.identity()
-        inputs = {"sources": [s.fingerprint() for s in sources], **identity}
+            inputs["scorer"] = self.context.scorer_identity()
         keys = stage_keys(self.config, inputs)
-        self._prepare_folder(keys["weigh"] + f"-{self.config.shard_rows}")
-        read = self._parse(sources)
-        duplicates = self._duplicates()
-        self._annotate(duplicates)
-        counts = self._counts(read)
-        manifest = write_manifest(self.out, self.config, inputs, keys, counts)
-        self._write_log(counts)
-        shutil.rmtree(self.journal)
+        plan = {
+            "build": f"{keys['weigh']}-{self.config.shard_rows}",
+            "sources": keys["read"],
+            "scores": scores_key(self.config, inputs),
+        }
+        if self.folder.plan is None and not self.config.skip_scoring:
+            _ = self.context.scorer  # a model that cannot be loaded is told before the first row is read
+        with self.folder.locked():
+            self.folder.open(plan, overwrite=self.config.overwrite)
+            self.parsed = self.folder.journal / f"parsed-{keys['parse']}-{self.config.shard_rows}"
+            read = self._parse(sources)
+            if [s.fingerprint() for s in sources] != inputs["sources"]:
+                raise SourceError("a source has changed while it was read: run the build again with --overwrite")
+            self._annotate(self._judge())
+            counts = self._counts(read)
+            manifest = write_manifest(self.out, self.config, inputs, keys, counts)
+            self._write_log()
+            self.folder.close(self.parsed)
         return manifest
-
-    # -- the folder -------------------------------------------------------------------------------------------------
-
-    def _prepare_folder(self, key: str) -> None:
-        """An empty folder, or one in which this very build was interrupted.
-
-        Raises DatasetError for any other.
-        """
-        out, started = self.out, self.journal / "key"
-        try:
-            if out.is_dir() and any(out.iterdir()):
-                ours = (out / "manifest.json").is_file() or started.is_file()
-                if started.is_file() and started.read_text() == key:
-                    log.info("going on with the build that was interrupted in %s", out)
-                    return
-                if not ours:
-                    raise DatasetError(f"--out {out}: the folder holds other files; give an empty or a new one")
-                if not self.config.overwrite:
-                    state = (
-                        "a dataset"
-                        if (out / "manifest.json").is_file()
-                        else "an unfinished build with other options or sources"
-                    )
-                    raise DatasetError(f"--out {out}: holds {state}; give another folder, or --overwrite to replace it")
-                for name in ("manifest.json", "build.log.json", "README.md"):  # first what makes it a dataset
-                    (out / name).unlink(missing_ok=True)
-                for name in (*_TABLES, _JOURNAL):
-                    shutil.rmtree(out / name, ignore_errors=True)
-            self.journal.mkdir(parents=True, exist_ok=True)
-            replace_file(started, key.encode())
-        except OSError as error:
-            raise DatasetError(f"--out {out}: cannot write there: {error.strerror or error}") from error
 
     # -- pass 1: read, extract, parse -------------------------------------------------------------------------------
 
@@ -134,84 +122,70 @@ class _Build:
             yield number, frame_of(chunk, first)
             first += len(chunk)
 
-    def _parsed(self, number: int) -> Path:
-        return self.journal / "parsed" / f"{number:05d}.parquet"
-
     def _parse(self, sources: list[Source]) -> int:
-        """Rows read.
-
-        Parses shards in a pool of processes, a few ahead of the slowest, and writes them in order.
-        """
+        """Measures every row that has not been measured yet; returns the number of rows read."""
         began, read = time.monotonic(), 0
-        jobs = self.config.jobs or multiprocessing.cpu_count()
-        self._parsed(0).parent.mkdir(parents=True, exist_ok=True)
-        waiting: deque[tuple[int, int, Future[pl.DataFrame] | pl.DataFrame]] = deque()
-        pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) if jobs > 1 else None
+        self.parsed.mkdir(parents=True, exist_ok=True)
+        standing = {int(path.stem) for path in self.parsed.glob("*.parquet")}
+
+        def missing() -> Iterator[tuple[int, pl.DataFrame]]:
+            nonlocal read
+            for number, frame in self._shards(sources):
+                read += len(frame)
+                if number in standing:
+                    self.reporter.advance(rows=len(frame))
+                else:
+                    yield number, frame
+
         with Reporter("parse", None) as self.reporter:
-            try:
-                for number, frame in self._shards(sources):
-                    read += len(frame)
-                    if self._parsed(number).is_file():
-                        self.reporter.advance(rows=len(frame))
-                        continue
-                    result = pool.submit(_parse_shard, frame, self.config) if pool else _parse_shard(frame, self.config)
-                    waiting.append((number, len(frame), result))
-                    while len(waiting) > 2 * jobs:
-                        self._collect(*waiting.popleft())
-                while waiting:
-                    self._collect(*waiting.popleft())
-            except BrokenProcessPool as error:
-                raise CusetError(
-                    "a parsing process died (out of memory?): run the same command again to go on, with --jobs 1"
-                ) from error
-            finally:
-                if pool:
-                    pool.shutdown(wait=False, cancel_futures=True)
+            jobs = self.config.jobs or cores()
+            for number, frame in in_order(partial(_measure, self.config), missing(), jobs):
+                path = self.parsed / f"{number:06d}.parquet"
+                temporary = path.with_suffix(".tmp")
+                frame.write_parquet(temporary, compression="lz4")
+                temporary.replace(path)
+                self.reporter.advance(rows=len(frame))
         self.seconds["parse"] = time.monotonic() - began
         return read
 
-    def _collect(self, number: int, rows: int, result: Future[pl.DataFrame] | pl.DataFrame) -> None:
-        frame = result.result() if isinstance(result, Future) else result
-        path = self._parsed(number)
-        temporary = path.with_name(path.name + ".tmp")
-        frame.write_parquet(temporary, compression="lz4")
-        temporary.replace(path)
-        self.reporter.advance(rows=rows)
+    # -- pass 2: filters and duplicates, over all rows --------------------------------------------------------------
 
-    # -- pass 2: duplicates -----------------------------------------------------------------------------------------
-
-    def _duplicates(self) -> dict[int, tuple[str, str, str]]:
-        """Rows whose messages an earlier accepted row has, byte for byte: row -> (stage, reason, detail)."""
+    def _judge(self) -> Refusals:
+        """The rows that the early filters refuse, and those whose messages an earlier accepted row has."""
+        began = time.monotonic()
+        needs = {name for f in FILTERS if f.after in JUDGED_EARLY for name in f.needs}
+        columns = ["row", "sample_id", "stage", "reason", "detail", *sorted(needs)]
         kept: dict[str, int] = {}
-        duplicates = {}
-        for path in sorted(self._parsed(0).parent.glob("*.parquet")):
-            frame = pl.read_parquet(path, columns=["row", "sample_id", "reason"])
-            for row, identity, reason in frame.iter_rows():
-                if reason is None and kept.setdefault(identity, row) != row:
-                    duplicates[row] = ("duplicates", "exact_duplicate", f"of {identity}, row {kept[identity]}")
-        return duplicates
+        refusals: Refusals = {}
+        for path in part_files(self.parsed):
+            frame = read_part(path, columns=columns)
+            before = frame["reason"]
+            frame = run_filters(JUDGED_EARLY, frame, self.config)
+            new = frame.filter(before.is_null() & frame["reason"].is_not_null())
+            for row, stage, reason, detail in new.select("row", "stage", "reason", "detail").iter_rows():
+                refusals[row] = (stage, reason, detail)
+            for row, identity in frame.filter(frame["reason"].is_null()).select("row", "sample_id").iter_rows():
+                if kept.setdefault(identity, row) != row:
+                    refusals[row] = ("duplicates", "exact_duplicate", f"of {identity}, row {kept[identity]}")
+        self.to_annotate = len(kept)
+        self.seconds["judge"] = time.monotonic() - began
+        return refusals
 
     # -- pass 3: tokenise, score, label, weigh ----------------------------------------------------------------------
 
-    def _part(self, table: str, number: int) -> Path:
-        return self.out / table / f"part-{number:05d}.parquet"
-
-    def _annotate(self, duplicates: dict[int, tuple[str, str, str]]) -> None:
-        began = time.monotonic()
-        shards = sorted(self._parsed(0).parent.glob("*.parquet"))
-        total = sum(pl.read_parquet(p, columns=["reason"])["reason"].null_count() for p in shards) - len(duplicates)
-        finished = 0
-        with Reporter("annotate" if self.config.skip_scoring else "score", total) as self.reporter:
-            for number, path in enumerate(shards):
-                parts = {table: self._part(table, number) for table in _TABLES}
+    def _annotate(self, refusals: Refusals) -> None:
+        began, finished = time.monotonic(), 0
+        self.context.previous = PreviousScores(self.folder.previous)
+        with Reporter("annotate" if self.config.skip_scoring else "score", self.to_annotate) as self.reporter:
+            for number, path in enumerate(part_files(self.parsed)):
+                parts = {table: self.out / table / f"part-{number:05d}.parquet" for table in TABLES}
+                marks = read_part(path, columns=["row", "reason"])
+                here = {row: refusals[row] for row in marks["row"].to_list() if row in refusals}
                 if not all(part.is_file() for part in parts.values()):
-                    frame = pl.read_parquet(path)
-                    here = {row: mark for row in frame["row"].to_list() if (mark := duplicates.get(row))}
-                    frame = run_stages(MODEL_STAGES, refuse(frame, here), self.context)
+                    frame = run_stages(MODEL_STAGES, refuse(read_part(path), here), self.context)
                     for table, rows in _tables(frame).items():
-                        write_part(rows, _TABLES[table], parts[table])
-                open_rows = pl.read_parquet(path, columns=["row", "reason"]).filter(pl.col("reason").is_null())
-                finished += sum(row not in duplicates for row in open_rows["row"].to_list())
+                        write_part(rows, TABLES[table], parts[table])
+                finished += marks["reason"].null_count() - len(here)
                 self.reporter.advance(rows=finished - self.reporter.rows)
         self.seconds["annotate"] = time.monotonic() - began
 
@@ -219,10 +193,10 @@ class _Build:
 
     def _counts(self, read: int) -> dict[str, Any]:
         """The funnel, counted from the files that were written; raises CusetError unless it balances."""
-        rejected = pl.scan_parquet(self.out / "rejected" / "*.parquet", glob=True).select("stage", "reason").collect()
-        accepted = int(pl.scan_parquet(self.out / "samples" / "*.parquet").select(pl.len()).collect().item())
+        rejected = pl.concat(read_part(p, columns=["stage", "reason"]) for p in part_files(self.out / "rejected"))
+        accepted = sum(read_part(p, columns=["sample_id"]).height for p in part_files(self.out / "samples"))
         by_reason = Counter(rejected.iter_rows())
-        order = ["read", "extract", "parse", "duplicates", *(s.name for s in MODEL_STAGES)]
+        order = ["read", *(s.name for s in PARSE_STAGES), "duplicates", *(s.name for s in MODEL_STAGES)]
         refused: dict[str, dict[str, int]] = {}
         for (stage, reason), rows in sorted(by_reason.items(), key=lambda x: (order.index(x[0][0]), -x[1], x[0][1])):
             refused.setdefault(stage, {})[reason] = rows
@@ -241,25 +215,23 @@ class _Build:
             )
         return counts
 
-    def _write_log(self, counts: dict[str, Any]) -> None:
+    def _write_log(self) -> None:
         """Timings and the machine: the one file that may differ between two runs."""
-        import platform
-
         content = {
             "seconds": {**self.seconds, "total": time.monotonic() - self.began},
             "tokens_per_second": self.reporter.tokens / max(self.seconds["annotate"], 1e-9) or None,
             "processor": platform.processor() or platform.machine(),
-            "cores": multiprocessing.cpu_count(),
+            "cores": cores(),
             "platform": platform.platform(),
         }
         replace_file(self.out / "build.log.json", json.dumps(content, indent=2).encode())
 
 
-def _parse_shard(frame: pl.DataFrame, config: BuildConfig) -> pl.DataFrame:
+def _measure(config: BuildConfig, frame: pl.DataFrame) -> pl.DataFrame:
     return run_stages(PARSE_STAGES, frame, Context(config))
 
 
 def _tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """The rows of a finished shard as the three tables of the dataset."""
+    """The rows of a finished shard as the tables of the dataset."""
     out = frame.filter(pl.col("reason").is_not_null()).with_columns(pl.col("row").cast(pl.String).alias("id"))
     return {"samples": frame.filter(pl.col("reason").is_null()), "rejected": out, "refused": out}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import tyro
 from rich.console import Console
 from rich.style import Style
@@ -17,7 +18,7 @@ from rich.text import Text
 
 from curate.console import main, parse_options, printable
 from curate.errors import DatasetError
-from curate.store import connect
+from curate.store import connect, part_files, read_part
 from curate.taxonomy import CATEGORIES, LOCATIONS, Category
 
 __all__ = ["InspectConfig"]
@@ -86,20 +87,21 @@ def _one(connection: duckdb.DuckDBPyConnection, table: str, condition: str, iden
     return dict(zip(names, found[0], strict=True)) if found else None
 
 
+def _texts(part: Path, identity: str) -> pl.DataFrame:
+    return read_part(part, ["id", "prompt", "response", "raw"]).filter(pl.col("id") == identity).drop("id")
+
+
 def _show_refused(console: Console, path: Path, row: Mapping[str, Any]) -> None:
     console.print(
         f"row {row['id']} of {printable(row['source'])} ({printable(row['source_id'])}) was refused", style="bold"
     )
     console.print(f"{row['stage']}: {row['reason']}  {printable(row['detail'] or '')}\n", style="red")
-    files = path / "refused"
-    if not files.is_dir():
+    files = part_files(path / "refused")
+    if not files:
         console.print("its text is not here: refused/ stays with the machine that built the dataset")
         return
-    pattern = str(files / "*.parquet")
-    texts = duckdb.execute(
-        "SELECT prompt, response, raw FROM read_parquet($files) WHERE id = $id", {"files": pattern, "id": row["id"]}
-    ).fetchone()
-    for name, text in zip(("prompt", "response", "row"), texts or (), strict=False):
+    texts = next((frame.row(0) for part in files if len(frame := _texts(part, row["id"]))), ())
+    for name, text in zip(("prompt", "response", "row"), texts, strict=False):
         if text:
             console.print(name, style="bold")
             console.print(printable(text) + "\n")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["FORMAT_VERSION", "REFUSED", "REJECTED", "SAMPLES", "TOKEN_LISTS", "Column", "arrow_schema"]
+__all__ = ["FORMAT_VERSION", "REFUSED", "REJECTED", "SAMPLES", "TABLES", "TOKEN_LISTS", "Column", "arrow_schema"]
 
 FORMAT_VERSION = 1
 """Raised when a column changes its meaning; a reader refuses what it does not know."""
@@ -94,6 +94,9 @@ REFUSED: tuple[Column, ...] = (
     Column("raw", pa.string(), "the row as it stood in the source, where it could not be read"),
 )
 """The refused texts: local evidence, never published."""
+
+TABLES: dict[str, tuple[Column, ...]] = {"samples": SAMPLES, "rejected": REJECTED, "refused": REFUSED}
+"""The tables of a dataset, each a folder of parts."""
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:

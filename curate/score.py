@@ -22,6 +22,7 @@ from torch import Tensor
 from curate.config import BuildConfig
 from curate.errors import ModelError, OptionError
 from curate.model import ModelFiles
+from curate.packed import can_pack, pack_linear_layers
 
 __all__ = ["ModelScorer", "Scorer", "StubScorer", "TokenScores", "token_statistics"]
 
@@ -75,6 +76,7 @@ class ModelScorer:
     """
 
     def __init__(self, files: ModelFiles, config: BuildConfig) -> None:
+        self.config = config
         self.device = _device(config.device)
         self.dtype = _dtype(config.dtype, self.device)
         on_gpu = self.device.type == "cuda"
@@ -87,12 +89,21 @@ class ModelScorer:
             )
         self.vocabulary = self.model.get_input_embeddings().num_embeddings
         self.name = files.name
+        if can_pack(self.dtype, self.device):
+            pack_linear_layers(self.model)
         self.head = self.model.get_output_embeddings()
         self.plain_head = self._head_is_plain()
 
+    @staticmethod
+    def identity_of(config: BuildConfig) -> dict[str, object]:
+        """What beside the model decides the figures: arithmetic, kind of device, and whose matrix product."""
+        device = _device(config.device)
+        dtype = _dtype(config.dtype, device)
+        products = "oneDNN, packed weights" if can_pack(dtype, device) else "PyTorch"
+        return {"dtype": str(dtype).removeprefix("torch."), "device": device.type, "linear": products}
+
     def identity(self) -> dict[str, object]:
-        """What beside the model decides the figures: arithmetic and kind of device."""
-        return {"dtype": str(self.dtype).removeprefix("torch."), "device": self.device.type}
+        return self.identity_of(self.config)
 
     @torch.inference_mode()
     def _head_is_plain(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -29,9 +29,20 @@ from curate.weights import weigh
 
 if TYPE_CHECKING:
     from curate.model import ModelFiles
+    from curate.previous import PreviousScores
     from curate.score import Scorer
 
-__all__ = ["MODEL_STAGES", "PARSE_STAGES", "Context", "Stage", "run_stages", "stage_keys"]
+__all__ = [
+    "JUDGED_EARLY",
+    "MODEL_STAGES",
+    "PARSE_STAGES",
+    "Context",
+    "Stage",
+    "run_filters",
+    "run_stages",
+    "scores_key",
+    "stage_keys",
+]
 
 
 class Context:
@@ -45,6 +56,7 @@ class Context:
     ) -> None:
         self.config = config
         self.done = done
+        self.previous: PreviousScores | None = None
         self._scorer = scorer
 
     @cached_property
@@ -56,6 +68,12 @@ class Context:
     @cached_property
     def encoder(self) -> Encoder:
         return Encoder(self.files.load_tokenizer(), self.config.context)
+
+    def scorer_identity(self) -> dict[str, object]:
+        """Arithmetic and kind of device, known before the model is loaded."""
+        from curate.score import ModelScorer
+
+        return self._scorer.identity() if self._scorer else ModelScorer.identity_of(self.config)
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -158,13 +176,21 @@ _LOWEST = np.finfo(np.float16).min  # a probability below e^-65504 does not fit;
 
 
 def _score(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """The stored values: float16, from which every mask and weight is computed."""
+    """The stored values: float16, from which every mask and weight is computed.
+
+    Scores that an earlier build of the folder has for the same ids are taken over.
+    """
     if context.config.skip_scoring:
         return each_row(frame, "score", [], lambda row: None, _SCORES)
     open_rows = frame.filter(pl.col("reason").is_null())
-    ids = [x.to_numpy() for x in open_rows["input_ids"]]
-    scores = context.scorer.score(list(zip(ids, open_rows["prompt_tokens"].to_list(), strict=True)), context.done)
-    by_row = dict(zip(open_rows["row"].to_list(), scores, strict=True))
+    names, prompts = open_rows["sample_id"].to_list(), open_rows["prompt_tokens"].to_list()
+    samples = list(zip(names, [x.to_numpy() for x in open_rows["input_ids"]], prompts, strict=True))
+    scores = context.previous.find(samples) if context.previous else {}
+    missing = [s for s in samples if s[0] not in scores]
+    if missing:
+        fresh = context.scorer.score([(ids, prompt) for _, ids, prompt in missing], context.done)
+        scores.update(zip((s[0] for s in missing), fresh, strict=True))
+    by_row = {row: scores[name] for row, name in zip(open_rows["row"].to_list(), names, strict=True)}
 
     def compute(row: dict[str, Any]) -> dict[str, Any]:
         values = by_row[row["row"]]
@@ -231,33 +257,37 @@ def _weigh(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
     return each_row(frame, "weigh", ["logprob", "location", "in_code"], compute, schema)
 
 
-def _read(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Reading is the driver's; what stands here are the filters that need nothing else."""
-    return frame
-
-
 PARSE_STAGES: tuple[Stage, ...] = (
-    Stage("read", 1, ("source", "map", "license", "limit"), _read),
     Stage("extract", 1, (), _extract),
     Stage("parse", 1, (), _parse),
 )
-"""Run shard by shard in a pool of processes; no model."""
+"""Measure each row by itself, in a pool of processes; no model and no threshold."""
 
 MODEL_STAGES: tuple[Stage, ...] = (
-    Stage("tokenise", 1, ("model", "context"), _tokenise),
-    Stage("score", 1, ("skip_scoring", "dtype", "device", "batch_tokens"), _score),
+    Stage("tokenise", 1, ("context",), _tokenise),
+    Stage("score", 1, ("skip_scoring", "batch_tokens"), _score),
     Stage("label", 1, (), _label),
     Stage("weigh", 1, ("tau", "lambda_", "window", "region_scope", "launch_scope", "device_functions"), _weigh),
 )
-"""Run shard by shard in the process that holds the model, once duplicates are known."""
+"""Run shard by shard in the process that holds the model, on the rows that the filters and duplicates have left."""
+
+JUDGED_EARLY = ("read", "extract", "parse")
+"""Stages whose filters are judged on the measured rows, before any model; the others' run right behind their stage."""
 
 
 def run_stages(stages: Sequence[Stage], frame: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Runs stages in order, each with its filters behind it."""
+    """Runs stages in order."""
     for stage in stages:
         frame = stage.run(frame, context)
-        for test in (f for f in FILTERS if f.after == stage.name):
-            frame = each_row(frame, stage.name, test.needs, partial(_judge, test, context.config), {})
+        if stage.name not in JUDGED_EARLY:
+            frame = run_filters([stage.name], frame, context.config)
+    return frame
+
+
+def run_filters(after: Sequence[str], frame: pl.DataFrame, config: BuildConfig) -> pl.DataFrame:
+    """Judges the rows that are not refused yet by the filters that stand behind the named stages, in their order."""
+    for test in (f for f in FILTERS if f.after in after):
+        frame = each_row(frame, test.after, test.needs, partial(_judge, test, config), {})
     return frame
 
 
@@ -267,17 +297,37 @@ def _judge(test: Filter, config: BuildConfig, row: dict[str, Any]) -> None:
         raise Refused(test.reason, detail)
 
 
-def stage_keys(config: BuildConfig, inputs: object) -> dict[str, str]:
+def _hash(spec: object) -> str:
+    return hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+_READ_OPTIONS = ("map", "license", "limit")
+
+
+def stage_keys(config: BuildConfig, inputs: Mapping[str, Any]) -> dict[str, str]:
     """A key for every stage: hash of its options, its code version, its filters and the key before it.
 
-    `inputs` is what the first one starts from: fingerprints of the sources, identity of model and tokenizer.
+    `inputs` is what a build starts from: fingerprints of the sources, identity of model, tokenizer and scorer. The
+    thresholds of the early filters are left out of the parse pass, which does not know them, and come in behind it.
     """
-    keys: dict[str, str] = {}
-    before = json.dumps(inputs, sort_keys=True, default=str)
-    for stage in (*PARSE_STAGES, *MODEL_STAGES):
-        tests = [(f.reason, config.options(*f.options)) for f in FILTERS if f.after == stage.name]
-        spec = [stage.name, stage.version, config.options(*stage.options), tests, before]
-        before = keys[stage.name] = hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()[
-            :16
-        ]
+    keys = {"read": _hash([inputs["sources"], config.options(*_READ_OPTIONS)])}
+    before = keys["read"]
+    for stage in PARSE_STAGES:
+        before = keys[stage.name] = _hash([stage.name, stage.version, config.options(*stage.options), before])
+    before = keys["judge"] = _hash([_filter_options(JUDGED_EARLY, config), before])
+    models = {name: inputs.get(name) for name in ("model", "tokenizer", "scorer")}
+    for stage in MODEL_STAGES:
+        own = [stage.name, stage.version, config.options(*stage.options), _filter_options([stage.name], config)]
+        before = keys[stage.name] = _hash([own, models, before])
     return keys
+
+
+def scores_key(config: BuildConfig, inputs: Mapping[str, Any]) -> str:
+    """What the scores of one row depend on, whichever rows stand beside it: model, tokenizer, context, arithmetic."""
+    models = {name: inputs.get(name) for name in ("model", "tokenizer", "scorer")}
+    steps = [(s.name, s.version, config.options(*s.options)) for s in MODEL_STAGES if s.name in ("tokenise", "score")]
+    return _hash([models, steps, [s.version for s in PARSE_STAGES]])
+
+
+def _filter_options(after: Sequence[str], config: BuildConfig) -> list[object]:
+    return [(f.reason, config.options(*f.options)) for f in FILTERS if f.after in after]

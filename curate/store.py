@@ -26,7 +26,16 @@ from curate.errors import DatasetError
 from curate.schema import FORMAT_VERSION, Column, arrow_schema
 from curate.taxonomy import CATEGORIES, LOCATIONS
 
-__all__ = ["ANALYSIS_WINDOW", "attach_views", "connect", "read_manifest", "replace_file", "write_part"]
+__all__ = [
+    "ANALYSIS_WINDOW",
+    "attach_views",
+    "connect",
+    "part_files",
+    "read_manifest",
+    "read_part",
+    "replace_file",
+    "write_part",
+]
 
 ANALYSIS_WINDOW = 64
 """Tokens in a window of the analysis; not the training window of equation (5)."""
@@ -69,6 +78,16 @@ def write_part(frame: pl.DataFrame, columns: Sequence[Column], path: Path) -> No
     temporary.replace(path)
 
 
+def part_files(folder: Path) -> list[Path]:
+    """The Parquet files of a table, in order; by listing, since a path may hold the characters of a pattern."""
+    return sorted(p for p in folder.iterdir() if p.suffix == ".parquet") if folder.is_dir() else []
+
+
+def read_part(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """One Parquet file, whatever characters its path holds."""
+    return pl.read_parquet(path, columns=list(columns) if columns is not None else None, glob=False)
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a finished dataset; raises DatasetError where there is none, or one of another format."""
     file = path / "manifest.json"
@@ -101,9 +120,16 @@ def connect(path: Path | str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def _quoted(path: Path) -> str:
+    """A path as an SQL string that means this one file to DuckDB, whatever characters it holds."""
+    return "'" + glob.escape(str(path)).replace("'", "''") + "'"
+
+
 def _parquet(path: Path, table: str) -> str:
-    pattern = f"{glob.escape(str(path))}/{table}/*.parquet".replace("'", "''")
-    return f"read_parquet('{pattern}')"
+    files = part_files(path / table)
+    if not files:
+        raise DatasetError(f"{path}: {table}/ holds no Parquet file; build the dataset again")
+    return f"read_parquet([{', '.join(map(_quoted, files))}])"
 
 
 def _named(values: Sequence[str], index: str) -> str:
@@ -115,8 +141,7 @@ def attach_views(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     connection.execute(f"CREATE VIEW samples AS SELECT * FROM {_parquet(path, 'samples')}")
     connection.execute(f"CREATE VIEW rejected AS SELECT * FROM {_parquet(path, 'rejected')}")
     if (path / "manifest.json").is_file():
-        manifest = f"{glob.escape(str(path))}/manifest.json".replace("'", "''")
-        connection.execute(f"CREATE VIEW manifest AS SELECT * FROM read_json('{manifest}')")
+        connection.execute(f"CREATE VIEW manifest AS SELECT * FROM read_json({_quoted(path / 'manifest.json')})")
     # One index a token, and each list taken by it: DuckDB then reads only the lists and the samples that a query asks
     # for.
     plain = ("index_distance", "rank", "statement", "in_code", "token_weight", "char_start", "char_end")

@@ -195,8 +195,9 @@ def test_a_dataset_that_stands_is_replaced_only_on_request(
     }
     build_dataset(BuildConfig(**settings), StubScorer())
     before = (tmp_path / "out" / "manifest.json").read_bytes()
+    other = {**settings, "source": (str(write_rows([pair(2)], "other.jsonl")),)}
     with pytest.raises(DatasetError, match="--overwrite"):
-        build_dataset(BuildConfig(**settings), StubScorer())
+        build_dataset(BuildConfig(**other), StubScorer())
     assert (tmp_path / "out" / "manifest.json").read_bytes() == before
     (tmp_path / "out" / "notes.txt").write_text("mine")
     build_dataset(BuildConfig(**settings, overwrite=True), StubScorer())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from curate import driver
 from curate.config import BuildConfig
 from curate.driver import build_dataset
 from curate.errors import DatasetError
+from curate.folder import OutFolder
 from curate.frames import each_row
 from curate.model import locate_model
+from curate.pool import in_order
 from curate.schema import SAMPLES, TOKEN_LISTS
 from curate.score import ModelScorer, StubScorer
 from curate.store import connect
@@ -215,17 +218,72 @@ def test_an_interrupted_build_goes_on_and_ends_with_the_same_bytes(
     assert contents(tmp_path / "halted") == contents(tmp_path / "whole")
 
 
-def test_a_build_with_other_options_does_not_go_on_with_the_old_one(
-    tmp_path: Path, model_folder: Path, write_rows: Write
+class Counting(StubScorer):
+    """Counts the samples that it is asked to score."""
+
+    def __init__(self) -> None:
+        self.scored = 0
+
+    def score(self, samples: Sequence[Any], done: Any) -> Any:
+        self.scored += len(samples)
+        return super().score(samples, done)
+
+
+@pytest.mark.parametrize("change", [{"tau": 0.3}, {"window": 8}, {"max_error_share": 0.0}, {"max_length": 100}, {}])
+@pytest.mark.parametrize("halted", [False, True])
+def test_changed_options_score_nothing_again_and_give_the_bytes_of_a_fresh_build(
+    tmp_path: Path, model_folder: Path, write_rows: Write, change: dict[str, Any], halted: bool
 ) -> None:
-    source = write_rows([pair(n) for n in range(4)])
-    with pytest.raises(KeyboardInterrupt):
-        build_dataset(config(model_folder, tmp_path / "out", source, shard_rows=2), Stopper(1))
+    source = write_rows([*(pair(n) for n in range(7)), "{", pair(3)])
+    out, fresh = tmp_path / "out", tmp_path / "fresh"
+    if halted:
+        with pytest.raises(KeyboardInterrupt):
+            build_dataset(config(model_folder, out, source, shard_rows=2), Stopper(2))
+    else:
+        build_dataset(config(model_folder, out, source, shard_rows=2), StubScorer())
+    scorer = Counting()
+    build_dataset(config(model_folder, out, source, shard_rows=2, **change), scorer)
+    build_dataset(config(model_folder, fresh, source, shard_rows=2, **change), StubScorer())
+    assert contents(out) == contents(fresh)
+    assert scorer.scored == (3 if halted and change != {"max_length": 100} else 0)
+
+
+def test_another_model_or_source_needs_overwrite(tmp_path: Path, model_folder: Path, write_rows: Write) -> None:
+    source, other = write_rows([pair(n) for n in range(4)]), write_rows([pair(n) for n in range(5)], "other.jsonl")
+    out = tmp_path / "out"
+    build_dataset(config(model_folder, out, source), StubScorer())
+    for settings in ({"context": "raw"}, {"limit": 2}):
+        with pytest.raises(DatasetError, match="--overwrite"):
+            build_dataset(config(model_folder, out, source, **settings), StubScorer())
     with pytest.raises(DatasetError, match="--overwrite"):
-        build_dataset(config(model_folder, tmp_path / "out", source, shard_rows=2, tau=0.3), StubScorer())
-    build_dataset(config(model_folder, tmp_path / "out", source, shard_rows=2, tau=0.3, overwrite=True), StubScorer())
-    build_dataset(config(model_folder, tmp_path / "fresh", source, shard_rows=2, tau=0.3), StubScorer())
-    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+        build_dataset(config(model_folder, out, other), StubScorer())
+    build_dataset(config(model_folder, out, other, overwrite=True), StubScorer())
+    build_dataset(config(model_folder, tmp_path / "fresh", other), StubScorer())
+    assert contents(out) == contents(tmp_path / "fresh")
+
+
+def test_two_builds_in_one_folder_are_kept_apart(tmp_path: Path, model_folder: Path, write_rows: Write) -> None:
+    settings = config(model_folder, tmp_path / "out", write_rows([pair(1)]))
+    with OutFolder(tmp_path / "out").locked(), pytest.raises(DatasetError, match="another build"):
+        build_dataset(settings, StubScorer())
+    build_dataset(settings, StubScorer())
+
+
+def test_a_row_whose_process_dies_costs_that_row_alone(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"row": [0, 1, 2]}, schema_overrides={"row": pl.Int64}).with_columns(
+        pl.lit(None, pl.String).alias(name) for name in ("stage", "reason", "detail")
+    )
+    shards = [(n, frame.with_columns(row=pl.col("row") + 3 * n)) for n in range(3)]
+    done = dict(in_order(dies_on_row_4, iter(shards), jobs=2))
+    assert list(done) == [0, 1, 2]
+    reasons = [reason for part in done.values() for reason in part["reason"]]
+    assert reasons == [None] * 4 + ["failed"] + [None] * 4
+
+
+def dies_on_row_4(frame: pl.DataFrame) -> pl.DataFrame:
+    if frame.filter((pl.col("row") == 4) & pl.col("reason").is_null()).height:
+        os._exit(1)
+    return frame
 
 
 def test_a_row_that_breaks_a_stage_takes_no_other_along() -> None:

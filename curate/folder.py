@@ -1,0 +1,136 @@
+"""The state of an output folder: empty, being built, finished; and what of an earlier build may be used again.
+
+OUT/.build/lock         held while a build or a reweighing runs
+OUT/.build/plan.json    what is being built, or was: the keys of the stages
+OUT/.build/parsed-KEY/  shards after the parse pass; kept, so that a changed threshold parses nothing again
+OUT/.build/previous/    parts of an earlier build whose scores still hold, while they are being rewritten
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from curate.errors import DatasetError
+from curate.schema import TABLES
+from curate.store import replace_file
+
+__all__ = ["OutFolder"]
+
+log = logging.getLogger(__name__)
+
+_MADE_LAST = ("manifest.json", "README.md", "build.log.json")
+
+
+class OutFolder:
+    """A dataset's folder. Every method raises DatasetError, in one line, where the disk or the folder forbids it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = path / ".build"
+        self.previous = self.journal / "previous"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder against a second build; makes it where it is not there. Refuses a folder of other files."""
+        with self._one_line():
+            if self.path.is_dir() and any(self.path.iterdir()) and not (self._finished or self.journal.is_dir()):
+                raise DatasetError(f"--out {self.path}: the folder holds other files; give an empty or a new one")
+            self.journal.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.journal / "lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout as error:
+            raise DatasetError(
+                f"--out {self.path}: another build is writing there; wait for it, or give another folder"
+            ) from error
+        try:
+            with self._one_line():
+                yield
+        finally:
+            lock.release()
+
+    @property
+    def _finished(self) -> bool:
+        return (self.path / "manifest.json").is_file()
+
+    @property
+    def plan(self) -> dict[str, Any] | None:
+        """The plan that the folder was last opened with."""
+        file = self.journal / "plan.json"
+        try:
+            return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+        except ValueError:
+            return None
+
+    def open(self, plan: Mapping[str, Any], *, overwrite: bool) -> None:
+        """Makes the folder ready for a plan (`build`, `scores`, `sources`: keys).
+
+        The same plan goes on where it was. Another plan over the same sources, whose scores still hold, keeps the
+        scores and makes the rest anew. Anything else needs `overwrite`: scores are what a build costs.
+        """
+        old = self.plan
+        if old == dict(plan):
+            log.info(
+                "%s in %s",
+                "nothing has changed" if self._finished else "going on with the interrupted build",
+                self.path,
+            )
+            return
+        if old is None and not self._finished and not any(self._part_folders()):
+            pass
+        elif overwrite:
+            self._clear()
+        elif old is not None and (old["sources"], old["scores"]) == (plan["sources"], plan["scores"]):
+            self._keep_scores()
+        else:
+            state = "a dataset" if self._finished else "an unfinished build"
+            raise DatasetError(
+                f"--out {self.path}: holds {state} of other sources, or with other scores;"
+                " give another folder, or --overwrite to replace it"
+            )
+        replace_file(self.journal / "plan.json", json.dumps(dict(plan)).encode())
+
+    def _part_folders(self) -> Iterator[Path]:
+        return (self.path / table for table in TABLES if (self.path / table).is_dir())
+
+    def _clear(self) -> None:
+        for name in _MADE_LAST:  # first what makes it a dataset
+            (self.path / name).unlink(missing_ok=True)
+        for folder in (*self._part_folders(), *self.journal.glob("parsed-*"), self.previous):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _keep_scores(self) -> None:
+        """Sets the parts with scores aside, and takes away what the new plan makes anew."""
+        for name in _MADE_LAST:
+            (self.path / name).unlink(missing_ok=True)
+        self.previous.mkdir(exist_ok=True)
+        taken = len(list(self.previous.iterdir()))
+        for n, part in enumerate(sorted((self.path / "samples").glob("*.parquet"))):
+            part.rename(self.previous / f"{taken + n:06d}.parquet")
+        for folder in self._part_folders():
+            shutil.rmtree(folder)
+
+    def close(self, parsed: Path) -> None:
+        """Takes away what a finished build needs no more."""
+        shutil.rmtree(self.previous, ignore_errors=True)
+        for folder in self.journal.glob("parsed-*"):
+            if folder != parsed:
+                shutil.rmtree(folder)
+
+    @contextlib.contextmanager
+    def _one_line(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DatasetError(
+                f"--out {self.path}: cannot write there ({error.strerror or error});"
+                " what is done is kept: run the same command again to go on"
+            ) from error

@@ -1,0 +1,42 @@
+"""Scores of an earlier build of the same rows with the same model: found by sample, and used only for the same ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from curate.score import TokenScores
+from curate.store import part_files, read_part
+
+__all__ = ["PreviousScores"]
+
+_COLUMNS = ["sample_id", "input_ids", "prompt_tokens", "logprob", "entropy", "rank"]
+
+
+class PreviousScores:
+    """The parts of a folder as a source of scores; memory grows with the number of samples, not with their tokens."""
+
+    def __init__(self, folder: Path) -> None:
+        self.part_of: dict[str, Path] = {}
+        for part in part_files(folder):
+            self.part_of.update(dict.fromkeys(read_part(part, columns=["sample_id"])["sample_id"], part))
+
+    def find(self, samples: Sequence[tuple[str, np.ndarray, int]]) -> dict[str, TokenScores]:
+        """Scores of those of the samples (sample_id, input_ids, prompt_tokens) that were scored with the same ids."""
+        wanted = {identity: (ids, prompt) for identity, ids, prompt in samples if identity in self.part_of}
+        found = {}
+        for part in sorted({self.part_of[identity] for identity in wanted}):
+            frame = read_part(part, columns=_COLUMNS).filter(pl.col("sample_id").is_in(list(wanted)))
+            for row in frame.iter_rows(named=True):
+                ids, prompt = wanted[row["sample_id"]]
+                same = row["prompt_tokens"] == prompt and row["input_ids"] == ids.tolist()
+                if same and row["logprob"] is not None:
+                    found[row["sample_id"]] = TokenScores(
+                        np.array(row["logprob"], np.float32),
+                        np.array(row["entropy"], np.float32),
+                        np.array(row["rank"], np.int32),
+                    )
+        return found
