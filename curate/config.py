@@ -4,7 +4,6 @@ help."""
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -50,7 +49,7 @@ class BuildConfig:
     """Arithmetic of the model; auto: float32 on a CPU, bfloat16 on a GPU."""
 
     device: str = "auto"
-    """Auto (a GPU where there is one), cpu, cuda or cuda:N."""
+    """auto (a GPU where there is one), cpu, cuda or cuda:N."""
     batch_tokens: int | None = None
     """Tokens of one forward pass, padding included.
 
@@ -103,9 +102,8 @@ class BuildConfig:
     def __post_init__(self) -> None:
         """Refuses values that cannot work; raises OptionError with the option's name and its range."""
         for field, low, high in (
-            ("limit", 0, math.inf), ("batch_tokens", 1, math.inf), ("max_length", 2, math.inf), ("max_error_share", 0,
-            1), ("tau", 0, 1), ("lambda_", 0, 1e4), ("window", 1, math.inf), ("shard_rows", 1, math.inf), ("jobs", 1,
-            1024),
+            ("limit", 0, 2**40), ("batch_tokens", 1, 2**31), ("max_length", 2, 2**31), ("max_error_share", 0, 1),
+            ("tau", 0, 1), ("lambda_", 0, 1e4), ("window", 1, 2**31), ("shard_rows", 1, 2**20), ("jobs", 1, 1024),
         ):  # fmt: skip
             value = getattr(self, field)
             if value is not None and not low <= value <= high:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence, Set
@@ -22,7 +23,7 @@ __all__ = ["main", "parse_options", "printable", "stderr"]
 
 Config = TypeVar("Config")
 
-stderr = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+stderr = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 """Progress, logs and errors; results go to standard output."""
 
 _INTERRUPTED = 130
@@ -42,10 +43,12 @@ def printable(text: str) -> str:
 def parse_options(config: type[Config], arguments: Sequence[str], command: str) -> Config:
     """A dataclass from command-line options.
 
-    `--config FILE.yaml` gives further ones; an option given beside it wins.     Raises OptionError, in one line, for an
+    `--config FILE.yaml` gives further ones; an option given beside it wins. Raises OptionError, in one line, for an
     unknown option, a value of another type, or a file that cannot be read.
     """
     arguments = list(arguments)
+    if any("\0" in a or (not a.isascii() and a != a.encode("utf-8", "replace").decode()) for a in arguments):
+        raise OptionError("an option holds a NUL or bytes that are not UTF-8")
     at = next((n for n, a in enumerate(arguments) if a == "--config" or a.startswith("--config=")), None)
     if at is not None:
         _, equals, file = arguments.pop(at).partition("=")
@@ -61,12 +64,10 @@ def parse_options(config: type[Config], arguments: Sequence[str], command: str) 
     except SystemExit as end:
         if not end.code:
             raise
-        words = " ".join(
-            re.sub(r"[\u2500-\u257f]+", " ", said.getvalue()).split()
-        )  # tyro draws a box around its message
-        raise OptionError(
-            f"{words.removeprefix('Parsing error').removeprefix('Unrecognized options').strip()}"
-        ) from None
+        words = said.getvalue().split("Argument helptext")[0].split("For full helptext")[0]
+        words = " ".join(re.sub(r"[\u2500-\u257f]+", " ", words).split())  # tyro draws a box around its message
+        origin = "" if at is None else f" (options of {file} among them)"
+        raise OptionError(f"{words.rstrip('.')}{origin}; python -m {command} --help lists the options") from None
 
 
 def _from_yaml(file: Path, given: Set[str]) -> list[str]:
@@ -74,11 +75,11 @@ def _from_yaml(file: Path, given: Set[str]) -> list[str]:
     out."""
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise OptionError(f"--config {file}: {error}") from error
+    except Exception as error:  # YAML turns some scalars into dates and numbers, and raises whatever that raises
+        raise OptionError(f"--config {file}: cannot be read ({str(error)[:200]})") from error
     if not isinstance(values, dict):
         raise OptionError(f"--config {file}: must be a mapping of options, such as `tau: 0.1`")
-    arguments = []
+    arguments: list[str] = []
     for key, value in values.items():
         option = f"--{str(key).replace('_', '-')}"
         if option in given or value is None:
@@ -87,7 +88,11 @@ def _from_yaml(file: Path, given: Set[str]) -> list[str]:
             arguments.append(option if value else option.replace("--", "--no-", 1))
         else:
             for one in value if isinstance(value, list) else [value]:
+                if not isinstance(one, (str, int, float)) or isinstance(one, bool):
+                    raise OptionError(f"--config {file}: {key} must be a text or a number, or a list of them")
                 arguments += [option, str(one)]
+    if any("\0" in a or a != a.encode("utf-8", "replace").decode() for a in arguments):
+        raise OptionError(f"--config {file}: an option holds a character that no option can hold")
     return arguments
 
 
@@ -96,15 +101,29 @@ def main(run: Callable[[Sequence[str]], int]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     for noisy in ("httpx", "httpx2", "huggingface_hub", "datasets"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = run(sys.argv[1:])
+        sys.stdout.flush()
     except CusetError as error:
         stderr.print(f"error: {printable(str(error))}")
         code = 2
     except KeyboardInterrupt:
-        stderr.print("interrupted")
+        stderr.print("interrupted; what is done is kept: run the same command again to go on")
         code = _INTERRUPTED
     except BrokenPipeError:  # the reader of our output has had enough
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        stderr.print(f"error: {printable(str(error))}")
+        code = 2
+    except Exception as error:
+        if os.environ.get("CUSET_TRACEBACK"):
+            raise
+        said = (str(error).splitlines() or [""])[0][:300]
+        stderr.print(printable(f"error: a defect of cuset, {type(error).__name__}: {said}"))
+        stderr.print("CUSET_TRACEBACK=1 in the environment shows where")
+        code = 1
     sys.exit(code)

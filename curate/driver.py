@@ -1,7 +1,7 @@
 """Runs a build: splits the rows into shards, journals, writes.
 
 The only place that touches disk, progress and processes. Three passes: parse (measures each row, in a pool of
-processes, into OUT/.build/parsed-KEY), judge (filters and duplicates, over the measured columns), and annotate
+processes, into OUT/.cuset/parsed-KEY), judge (filters and duplicates, over the measured columns), and annotate
 (tokenise, score, label, weigh, into the parts of the dataset). A part is written under a temporary name and renamed,
 and a shard whose parts stand is not done again, so that a killed build goes on where it was and ends with the same
 bytes: what a shard holds and how its batches form depends on the shard alone.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from curate.config import BuildConfig
-from curate.errors import CusetError, SourceError
+from curate.errors import CusetError, OptionError, SourceError
 from curate.filters import FILTERS
 from curate.folder import OutFolder
 from curate.frames import FAILED, frame_of, refuse
@@ -31,7 +31,7 @@ from curate.pool import cores, in_order
 from curate.previous import PreviousScores
 from curate.progress import Reporter
 from curate.schema import TABLES
-from curate.sources import Row, Source, open_sources
+from curate.sources import BUNDLED, Row, Source, open_sources
 from curate.stages import (
     JUDGED_EARLY,
     MODEL_STAGES,
@@ -42,7 +42,7 @@ from curate.stages import (
     scores_key,
     stage_keys,
 )
-from curate.store import part_files, read_part, replace_file, write_part
+from curate.store import is_whole, part_files, read_part, replace_file, write_part
 
 if TYPE_CHECKING:
     from curate.score import Scorer
@@ -80,6 +80,7 @@ class _Build:
 
     def run(self) -> dict[str, Any]:
         """All that may be refused is refused before the folder is touched: sources, tokenizer, model, options."""
+        self._keep_apart()
         sources = open_sources(self.config.source, self.config.map, self.config.license)
         inputs: dict[str, Any] = {
             "sources": [s.fingerprint() for s in sources],
@@ -109,6 +110,14 @@ class _Build:
             self.folder.close(self.parsed)
         return manifest
 
+    def _keep_apart(self) -> None:
+        """Refuses a source inside the output folder, which --overwrite would delete, and an output inside a source."""
+        out = self.out.resolve()
+        for spec in self.config.source:
+            path = Path(spec).resolve()
+            if spec != BUNDLED and (path.is_relative_to(out) or (path.is_dir() and out.is_relative_to(path))):
+                raise OptionError(f"--out {self.out} and --source {spec} lie inside each other; give another --out")
+
     # -- pass 1: read, extract, parse -------------------------------------------------------------------------------
 
     def _shards(self, sources: list[Source]) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -126,7 +135,7 @@ class _Build:
         """Measures every row that has not been measured yet; returns the number of rows read."""
         began, read = time.monotonic(), 0
         self.parsed.mkdir(parents=True, exist_ok=True)
-        standing = {int(path.stem) for path in self.parsed.glob("*.parquet")}
+        standing = {int(path.stem) for path in part_files(self.parsed) if is_whole(path)}
 
         def missing() -> Iterator[tuple[int, pl.DataFrame]]:
             nonlocal read
@@ -181,7 +190,7 @@ class _Build:
                 parts = {table: self.out / table / f"part-{number:05d}.parquet" for table in TABLES}
                 marks = read_part(path, columns=["row", "reason"])
                 here = {row: refusals[row] for row in marks["row"].to_list() if row in refusals}
-                if not all(part.is_file() for part in parts.values()):
+                if not all(is_whole(part) for part in parts.values()):
                     frame = run_stages(MODEL_STAGES, refuse(read_part(path), here), self.context)
                     for table, rows in _tables(frame).items():
                         write_part(rows, TABLES[table], parts[table])

@@ -1,9 +1,9 @@
 """The state of an output folder: empty, being built, finished; and what of an earlier build may be used again.
 
-OUT/.build/lock         held while a build or a reweighing runs
-OUT/.build/plan.json    what is being built, or was: the keys of the stages
-OUT/.build/parsed-KEY/  shards after the parse pass; kept, so that a changed threshold parses nothing again
-OUT/.build/previous/    parts of an earlier build whose scores still hold, while they are being rewritten
+OUT/.cuset/lock         held while a build or a reweighing runs
+OUT/.cuset/plan.json    what is being built, or was: the keys of the stages
+OUT/.cuset/parsed-KEY/  shards after the parse pass; kept, so that a changed threshold parses nothing again
+OUT/.cuset/previous/    parts of an earlier build whose scores still hold, while they are being rewritten
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from filelock import FileLock, Timeout
 
 from curate.errors import DatasetError
 from curate.schema import TABLES
-from curate.store import replace_file
+from curate.store import JOURNAL, part_files, replace_file
 
 __all__ = ["OutFolder"]
 
@@ -34,14 +35,14 @@ class OutFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.journal = path / ".build"
+        self.journal = path / JOURNAL
         self.previous = self.journal / "previous"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the folder against a second build; makes it where it is not there. Refuses a folder of other files."""
         with self._one_line():
-            if self.path.is_dir() and any(self.path.iterdir()) and not (self._finished or self.journal.is_dir()):
+            if self.path.is_dir() and any(self.path.iterdir()) and not self._ours:
                 raise DatasetError(f"--out {self.path}: the folder holds other files; give an empty or a new one")
             self.journal.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.journal / "lock")
@@ -62,12 +63,23 @@ class OutFolder:
         return (self.path / "manifest.json").is_file()
 
     @property
+    def _ours(self) -> bool:
+        """Whether cuset made the folder; others too keep a manifest.json."""
+        if self.journal.is_dir():
+            return True
+        try:
+            manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+            return {"format_version", "stage_keys"} <= set(manifest)
+        except (OSError, ValueError, TypeError, RecursionError):
+            return False
+
+    @property
     def plan(self) -> dict[str, Any] | None:
         """The plan that the folder was last opened with."""
         file = self.journal / "plan.json"
         try:
-            return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
-        except ValueError:
+            return dict(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
 
     def open(self, plan: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -104,8 +116,17 @@ class OutFolder:
     def _clear(self) -> None:
         for name in _MADE_LAST:  # first what makes it a dataset
             (self.path / name).unlink(missing_ok=True)
-        for folder in (*self._part_folders(), *self.journal.glob("parsed-*"), self.previous):
+        self._remove_parts()
+        for folder in (*self.journal.glob("parsed-*"), self.previous):
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _remove_parts(self) -> None:
+        """Only what a build writes: other files in these folders are not ours."""
+        for folder in self._part_folders():
+            for part in folder.glob("part-*.parquet*"):
+                part.unlink()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
     def _keep_scores(self) -> None:
         """Sets the parts with scores aside, and takes away what the new plan makes anew."""
@@ -113,10 +134,9 @@ class OutFolder:
             (self.path / name).unlink(missing_ok=True)
         self.previous.mkdir(exist_ok=True)
         taken = len(list(self.previous.iterdir()))
-        for n, part in enumerate(sorted((self.path / "samples").glob("*.parquet"))):
+        for n, part in enumerate(part_files(self.path / "samples")):
             part.rename(self.previous / f"{taken + n:06d}.parquet")
-        for folder in self._part_folders():
-            shutil.rmtree(folder)
+        self._remove_parts()
 
     def close(self, parsed: Path) -> None:
         """Takes away what a finished build needs no more."""
@@ -129,8 +149,9 @@ class OutFolder:
     def _one_line(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except (OSError, pl.exceptions.PolarsError) as error:
+            why = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise DatasetError(
-                f"--out {self.path}: cannot write there ({error.strerror or error});"
+                f"--out {self.path}: cannot write there ({why});"
                 " what is done is kept: run the same command again to go on"
             ) from error

@@ -60,19 +60,24 @@ class InspectConfig:
 def run(arguments: Sequence[str]) -> int:
     config = parse_options(InspectConfig, arguments, "curate.inspect")
     connection = connect(config.path)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    sample = _one(connection, "samples", "starts_with(sample_id, $id) OR source_id = $id", config.id)
-    if sample is not None:
-        _show_sample(console, sample, config.tokens)
-        return 0
-    refused = _one(connection, "rejected", "id = $id OR source_id = $id", config.id)
-    if refused is None:
-        raise DatasetError(
-            f"{config.path}: no sample or refused row {config.id}; the ids:"
-            f' python -m curate.query {config.path} "select sample_id, source_id from samples"'
-        )
-    _show_refused(console, config.path, refused)
-    return 0
+    console = Console(emoji=False, highlight=False, markup=False, soft_wrap=True)
+    # An exact name wins over the beginning of a sample's hash: the ids of refused rows are short numbers.
+    for table, condition in (
+        ("samples", "sample_id = $id OR source_id = $id"),
+        ("rejected", "id = $id OR source_id = $id"),
+        ("samples", "starts_with(sample_id, $id)"),
+    ):
+        row = _one(connection, table, condition, config.id)
+        if row is not None:
+            if table == "samples":
+                _show_sample(console, row, config.tokens)
+            else:
+                _show_refused(console, config.path, row)
+            return 0
+    raise DatasetError(
+        f"{config.path}: no sample or refused row {config.id}; the names:"
+        f' python -m curate.query {config.path} "select source_id from samples union select source_id from rejected"'
+    )
 
 
 def _one(connection: duckdb.DuckDBPyConnection, table: str, condition: str, identity: str) -> dict[str, Any] | None:
@@ -175,7 +180,7 @@ def _show_lines(console: Console, row: Mapping[str, Any]) -> None:
             values = [_confidence(row, i) for i in inside]
             gutter = f"{sum(values) / len(values):.2f}  {min(values):.2f}  | "
         marks = sorted({CATEGORIES[row["category"][i]] for i in inside if row["category"][i]})
-        console.print(Text(gutter, "dim") + text + Text(f"   ‹{', '.join(marks)}›" if marks else "", "dim"))
+        console.print(Text.assemble((gutter, "dim"), text, (f"   ‹{', '.join(marks)}›" if marks else "", "dim")))
 
 
 def printable_map(text: str) -> str:

@@ -16,6 +16,7 @@ from curate.config import BuildConfig
 from curate.schema import FORMAT_VERSION, SAMPLES
 from curate.store import attach_views, replace_file
 from curate.summary import findings
+from curate.taxonomy import CATEGORIES, LOCATIONS
 
 __all__ = ["write_manifest"]
 
@@ -48,6 +49,8 @@ def write_manifest(
         "versions": {name: version(name) for name in _PACKAGES},
         **inputs,
         "counts": dict(counts),
+        "categories": list(CATEGORIES),
+        "locations": list(LOCATIONS),
         "findings": None if config.skip_scoring else _findings(out),
     }
     replace_file(out / "README.md", _card(manifest).encode())
@@ -82,5 +85,7 @@ def _card(manifest: Mapping[str, Any]) -> str:
         " not here; `manifest.json` says how the dataset was made.", "",
         "| column | type | meaning |", "|---|---|---|",
         *(f"| `{c.name}` | {c.type} | {c.meaning} |" for c in SAMPLES), "",
+        "The numbers in `category`: " + ", ".join(f"{n} {name}" for n, name in enumerate(CATEGORIES)) + ".", "",
+        "The numbers in `location`: " + ", ".join(f"{n} {name}" for n, name in enumerate(LOCATIONS)) + ".", "",
     ]  # fmt: skip
     return "\n".join(lines)

@@ -59,9 +59,16 @@ class ModelFiles:
         from transformers import AutoModelForCausalLM
 
         with _one_line(self.name, "weights"), _quiet():
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                self.path, revision=self.revision, dtype=dtype, trust_remote_code=False
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                self.path, revision=self.revision, dtype=dtype, trust_remote_code=False, output_loading_info=True
             )
+            model, report = loaded
+            lost = sorted({*report["missing_keys"], *(key for key, *_ in report.get("mismatched_keys", ()))})
+            if lost:  # transformers fills them with random numbers
+                raise ModelError(
+                    f"--model {self.name}: the weights lack {len(lost)} of the model's tensors"
+                    f" ({', '.join(lost[:3])}, ...): fetch them again, or give the right config.json"
+                )
             return model.to(torch.device(device)).eval()
 
 
@@ -70,6 +77,13 @@ def locate_model(model: str) -> ModelFiles:
 
     Raises ModelError with the remedy in one line.
     """
+    try:
+        return _locate(model)
+    except (OSError, ValueError) as error:  # a path too long, a cache that cannot be written
+        raise ModelError(f"--model {model[:200]}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _locate(model: str) -> ModelFiles:
     if model == EMBEDDED:
         spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
         gguf = Path(spec.origin).parent / _EMBEDDED_FILE if spec and spec.origin else None
@@ -166,6 +180,9 @@ def _cache_folder() -> Path:
 
 def _from_gguf(gguf: Path, name: str) -> ModelFiles:
     """The GGUF file as a safetensors folder in the cache: `transformers` reads the one in 18 s, the other in 2."""
+    with gguf.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ModelError(f"--model {gguf.name}: not a GGUF file; fetch it again")
     sha256 = _file_hash(gguf)
     folder = _cache_folder() / f"gguf-{sha256[:16]}-v{_CONVERTER_VERSION}"
     if not (folder / "config.json").is_file():

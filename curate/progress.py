@@ -25,6 +25,7 @@ class Reporter:
         self.what, self.total = what, total
         self.rows = self.tokens = 0
         self.began = self.last_line = time.monotonic()
+        self.printed = -1
         self.bar: Progress | None = None
 
     def __enter__(self) -> Reporter:
@@ -48,7 +49,7 @@ class Reporter:
     ) -> None:
         if self.bar:
             self.bar.stop()
-        elif kind is None:
+        elif kind is None and self.printed != self.rows:
             stderr.print(self.line())
 
     @property
@@ -74,5 +75,5 @@ class Reporter:
         if self.bar:
             self.bar.update(self.task, completed=self.rows, rate=self.rate())
         elif time.monotonic() - self.last_line > _SECONDS_BETWEEN_LINES:
-            self.last_line = time.monotonic()
+            self.last_line, self.printed = time.monotonic(), self.rows
             stderr.print(self.line())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,8 @@ from curate.errors import OptionError
 from curate.store import connect
 
 __all__ = ["QueryConfig"]
+
+_LONGEST_CELL = 2000  # characters; a table is for reading, --csv and --json are for data
 
 
 @dataclass(frozen=True)
@@ -56,33 +60,56 @@ def run(arguments: Sequence[str]) -> int:
             return 0
         if config.parquet:
             relation.write_parquet(str(config.parquet))
-        elif config.csv:
-            relation.pl().write_csv(sys.stdout.buffer)
-        elif config.json:
-            relation.pl().write_json(sys.stdout.buffer)
-            print()
+        elif config.csv or config.json:
+            _copy_out(connection, config.sql, "csv, header" if config.csv else "json, array")
         else:
             _print_table(relation, config.rows)
     except duckdb.Error as error:
-        raise OptionError(str(error).splitlines()[0]) from error
+        raise OptionError(" ".join(str(error).split("LINE 1:")[0].split())) from error
     return 0
 
 
-def _cell(value: object) -> Text:
+def _copy_out(connection: duckdb.DuckDBPyConnection, sql: str, form: str) -> None:
+    """DuckDB's own CSV or JSON, which knows every type; on a terminal without the characters that could steer it."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "result"
+        connection.execute(f"COPY ({sql.rstrip().rstrip(';')}\n) TO '{file}' (FORMAT {form})")
+        if sys.stdout.isatty():
+            with file.open(encoding="utf-8", newline="\n") as lines:
+                for line in lines:
+                    print(printable(line), end="")
+        else:
+            sys.stdout.flush()
+            with file.open("rb") as content:
+                shutil.copyfileobj(content, sys.stdout.buffer)
+
+
+def _cell(value: object) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else "NULL" if value is None else str(value)
-    return Text(printable(text), overflow="fold")
+    return printable(text if len(text) <= _LONGEST_CELL else text[:_LONGEST_CELL] + "...")
 
 
 def _print_table(relation: duckdb.DuckDBPyRelation, limit: int) -> None:
+    """A table; or, where it has more columns than the terminal holds, each row as a list of its columns."""
     rows = relation.limit(limit + 1).fetchall()
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in relation.columns:
-        numeric = bool(rows) and isinstance(rows[0][relation.columns.index(name)], (int, float))
-        table.add_column(Text(printable(name)), justify="right" if numeric else "left")
-    for row in rows[:limit]:
-        table.add_row(*map(_cell, row))
-    console = Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
-    console.print(table)
+    names = [printable(name) for name in relation.columns]
+    # Into a pipe or a file nothing is folded: the width is that of the text.
+    width = None if sys.stdout.isatty() else sum(_LONGEST_CELL + 8 for _ in names)
+    console = Console(emoji=False, highlight=False, markup=False, width=width)
+    if sum(max(len(name), 4) + 2 for name in names) > console.width:
+        for row in rows[:limit]:
+            for name, value in zip(names, row, strict=True):
+                line = Text(f"{name:24} {_cell(value)}".replace("\n", "⏎"), no_wrap=True, overflow="ellipsis")
+                console.print(line)
+            console.print()
+    else:
+        table = Table(box=box.SIMPLE_HEAD)
+        for n, name in enumerate(names):
+            numeric = bool(rows) and isinstance(rows[0][n], (int, float))
+            table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+        for row in rows[:limit]:
+            table.add_row(*(Text(_cell(value)) for value in row))
+        console.print(table)
     if len(rows) > limit:
         console.print(f"the first {limit} rows; --rows N shows more, --csv all")
 

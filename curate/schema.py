@@ -37,7 +37,7 @@ _TOKENS = (
     Column("logprob", pa.list_(pa.float16()), "natural logarithm of the probability that the model gives to the token"),
     Column("entropy", pa.list_(pa.float16()), "entropy of the model's distribution at the token, in nats"),
     Column("rank", pa.list_(pa.int32()), "rank of the token among the model's choices; 1: the most probable"),
-    Column("category", pa.list_(pa.uint8()), "CUDA-sensitive category (curate.taxonomy); 0: neutral"),
+    Column("category", pa.list_(pa.uint8()), "number of the CUDA-sensitive category; 0: neutral; names below"),
     Column("statement", pa.list_(pa.bool_()), "inside a whole statement of the paper's narrower label set"),
     Column(
         "index_distance",

@@ -110,10 +110,18 @@ class ModelScorer:
         """Whether logits are the output embedding of the body's last hidden state, and nothing else.
 
         Some models cap or scale their logits after the head. They are scored through their own forward pass, whose
-        logits are right whatever it does, at the cost of memory.
+        logits are right whatever it does, at the cost of memory. Raises ModelError for a model whose logits are no
+        numbers, or where what follows a token moves its probability: that is not a causal model.
         """
         ids = torch.arange(8, device=self.device)[None] % self.vocabulary
         own = self.model(input_ids=ids, use_cache=False).logits.float()
+        if not torch.isfinite(own).all():
+            raise ModelError(f"{self.name}: the model's logits are no numbers; its weights are damaged")
+        other = ids.clone()
+        other[0, -1] = (ids[0, -1] + 1) % self.vocabulary
+        moved = (self.model(input_ids=other, use_cache=False).logits.float() - own)[:, :-1].abs().max()
+        if moved > (1e-4 if self.dtype == torch.float32 else 1e-2) * own.abs().max():
+            raise ModelError(f"{self.name}: not a causal model: a later token changes the probability of earlier ones")
         if self.head is None or self.model.base_model is self.model:
             return False
         ours = self.head(self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state).float()

@@ -28,14 +28,19 @@ from curate.taxonomy import CATEGORIES, LOCATIONS
 
 __all__ = [
     "ANALYSIS_WINDOW",
+    "JOURNAL",
     "attach_views",
     "connect",
+    "is_whole",
     "part_files",
     "read_manifest",
     "read_part",
     "replace_file",
     "write_part",
 ]
+
+JOURNAL = ".cuset"
+"""The folder inside a dataset's that a build keeps its intermediate results in; of no meaning to readers."""
 
 ANALYSIS_WINDOW = 64
 """Tokens in a window of the analysis; not the training window of equation (5)."""
@@ -83,23 +88,38 @@ def part_files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.suffix == ".parquet") if folder.is_dir() else []
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a Parquet file is there and ends as it should: after a power cut a renamed file may still be short."""
+    try:
+        with pq.ParquetFile(path):
+            return True
+    except (OSError, pa.ArrowException):
+        return False
+
+
 def read_part(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
     """One Parquet file, whatever characters its path holds."""
-    return pl.read_parquet(path, columns=list(columns) if columns is not None else None, glob=False)
+    return pl.read_parquet(
+        path, columns=None if columns is None else list(columns), glob=False, hive_partitioning=False
+    )
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a finished dataset; raises DatasetError where there is none, or one of another format."""
     file = path / "manifest.json"
-    if not path.is_dir():
+    try:
+        there, finished, begun = path.is_dir(), file.is_file(), (path / JOURNAL).exists()
+    except (OSError, ValueError) as error:  # a name too long, a NUL in it
+        raise DatasetError(f"{str(path)[:200]}: cannot be read ({error})") from error
+    if not there:
         raise DatasetError(f"{path}: no such folder; give the --out folder of a build")
-    if not file.is_file():
-        unfinished = " (its build has not ended: run the same build again)" if (path / ".build").exists() else ""
+    if not finished:
+        unfinished = " (its build has not ended: run the same build again)" if begun else ""
         raise DatasetError(f"{path}: no manifest.json, so no finished dataset{unfinished}")
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
         version = manifest["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DatasetError(f"{file}: damaged; build the dataset again") from error
     if version != FORMAT_VERSION:
         raise DatasetError(
@@ -116,7 +136,10 @@ def connect(path: Path | str) -> duckdb.DuckDBPyConnection:
     path = Path(path)
     read_manifest(path)
     connection = duckdb.connect()
-    attach_views(connection, path)
+    try:
+        attach_views(connection, path)
+    except duckdb.Error as error:
+        raise DatasetError(f"{path}: damaged ({str(error).splitlines()[0]}); build the dataset again") from error
     return connection
 
 
@@ -129,7 +152,7 @@ def _parquet(path: Path, table: str) -> str:
     files = part_files(path / table)
     if not files:
         raise DatasetError(f"{path}: {table}/ holds no Parquet file; build the dataset again")
-    return f"read_parquet([{', '.join(map(_quoted, files))}])"
+    return f"read_parquet([{', '.join(map(_quoted, files))}], hive_partitioning = false)"
 
 
 def _named(values: Sequence[str], index: str) -> str:

@@ -33,6 +33,8 @@ PLAIN_TEMPLATE = (
 
 _PRIVATE = 0xF0000  # plane 15: private use, in no corpus by agreement of Unicode
 _PAD = chr(0xFFFFD)
+_FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
+"""Put before a template that writes today's date, so that a build can be made again on another day."""
 _PLANE_15 = re.compile(f"[{chr(_PRIVATE)}-{_PAD}]")
 
 
@@ -83,14 +85,25 @@ class Encoder:
             )
         self.tokenizer = tokenizer
         self.context = context
-        self.template = tokenizer.chat_template or PLAIN_TEMPLATE
-        self._specials = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
-        self._special_ids = frozenset(self._specials.values())
-        self._disguise = {
-            text: (chr(_PRIVATE + n) + _PAD * len(text))[: len(text)] for n, text in enumerate(self._specials)
-        }
-        self._backend = self._disguised(tokenizer.backend_tokenizer)
-        self.start_token = self._start_token()
+        try:
+            self.template = tokenizer.get_chat_template() if tokenizer.chat_template else PLAIN_TEMPLATE
+            self.template.encode("utf-8")
+            self._program = self.template
+            if "strftime_now" in self.template:
+                self._program = _FIXED_DATE + self.template
+            self._specials = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
+            self._special_ids = frozenset(self._specials.values())
+            self._disguise = {
+                text: (chr(_PRIVATE + n) + _PAD * len(text))[: len(text)] for n, text in enumerate(self._specials)
+            }
+            self._backend = self._disguised(tokenizer.backend_tokenizer)
+        except Exception as error:  # files of a tokenizer may hold anything
+            said = (str(error).splitlines() or [""])[0][:200]
+            raise ModelError(
+                f"the tokenizer of {tokenizer.name_or_path} cannot be used ({type(error).__name__}: {said});"
+                " give another model, or mend its tokenizer files"
+            ) from error
+        self.start_token = self._start_token() if context == "raw" else self._own_start()
 
     def identity(self) -> dict[str, object]:
         """What the manifest says of tokenizer and template."""
@@ -155,37 +168,41 @@ class Encoder:
         text = self._rendered(messages, slots[:-1], response)
         if text.count(response) == 1:
             text = text.replace(response, slots[-1])
-        else:
+        elif response.strip() in text:
             text = self._rendered(messages, slots[:-1], slots[-1])
+        else:
+            raise Untokenisable("template_refused", "the template changes the answer")
         if text.count(slots[-1]) != 1:
             raise Untokenisable("template_refused", f"the template shows the answer {text.count(slots[-1])} times")
-        pieces = []
-        while text:
-            at, n = min(((text.find(s), n) for n, s in enumerate(slots) if s in text), default=(len(text), -1))
-            pieces.append(_Piece(text[:at], True))
-            if n == len(messages) - 1:
+        pieces = [_Piece(self.start_token, True)]
+        # Cut at the slots: template, number of a slot, template, number of a slot, ..., template.
+        for place, part in enumerate(re.split(f"⟪{salt}⟫(\\d+)⟪{salt}⟫", text)):
+            if place % 2 == 0:
+                pieces.append(_Piece(part, True))
+            elif int(part) == len(messages) - 1:
                 where = np.arange(len(response), dtype=np.int32)
                 pieces.append(_Piece(response, False, where, where + 1))
-            elif n >= 0:
-                pieces.append(_Piece(messages[n]["content"], False))
-            text = text[at + (len(slots[n]) if n >= 0 else 0) :]
-        own_start = self._own_start()
-        return [_Piece(own_start, True), *pieces] if own_start else pieces
+            else:
+                pieces.append(_Piece(messages[int(part)]["content"], False))
+        return pieces
 
     def _rendered(self, messages: Sequence[dict[str, str]], before: Sequence[str], answer: str) -> str:
-        """The template's text with other contents put in; raises Untokenisable where the template refuses."""
+        """The template's text with other contents put in; raises Untokenisable where the template refuses.
+
+        A template that writes today's date gets the same day every time, so that a build can be made again.
+        """
         turns = [{"role": m["role"], "content": c} for m, c in zip(messages, [*before, answer], strict=True)]
         try:
-            return str(self.tokenizer.apply_chat_template(turns, chat_template=self.template, tokenize=False))
+            return str(self.tokenizer.apply_chat_template(turns, chat_template=self._program, tokenize=False))
         except Exception as error:  # a template is the model's own program: it may refuse roles or orders in any way
             raise Untokenisable("template_refused", f"{type(error).__name__}: {error}") from error
 
     def _own_start(self) -> str:
-        """A plain template has no start token of its own; a model's template writes it where it belongs."""
+        """What the tokenizer puts before a plain template; a model's own template writes it where it belongs."""
         if self.tokenizer.chat_template:
             return ""
         own = self.tokenizer("", add_special_tokens=True)["input_ids"]
-        return self.start_token if own and own[0] != self.tokenizer.eos_token_id else ""
+        return self._start_token() if own and own[0] != self.tokenizer.eos_token_id else ""
 
     def _raw_pieces(self, blocks: Iterable[CodeBlock]) -> list[_Piece]:
         """The code alone after the start token; several blocks are set apart by an empty line."""
@@ -215,7 +232,8 @@ class Encoder:
         if len(inside) == 0:
             raise Untokenisable("lossy_tokenizer", "no token covers the response")
         first, last = int(inside[0]), int(inside[-1])
-        self._check(ids, first, last, plain[: int(ends[last])])
+        spans = np.stack([starts, ends], axis=1)[: last + 1]
+        self._check(ids[: last + 1], spans, first, plain)
         if self.context == "chat":
             last = self._end_of_turn(ids, last)
             if last == len(ids):
@@ -251,18 +269,25 @@ class Encoder:
             return after[0]
         return len(ids) if self.tokenizer.eos_token_id is not None else last
 
-    def _check(self, ids: Int32[Array, "N"], first: int, last: int, plain: str) -> None:
-        """The ids give the text back, and no special token stands inside the response."""
-        decoded = self.tokenizer.decode(
-            ids[: last + 1].tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        if decoded != plain:
-            at = next((i for i, (a, b) in enumerate(zip(decoded, plain)) if a != b), min(len(decoded), len(plain)))  # noqa: B905
-            raise Untokenisable(
-                "lossy_tokenizer", f"decoding the ids gives another text from character {at} of {len(plain)}"
-            )
-        if any(int(i) in self._special_ids for i in ids[first : last + 1]):
+    def _check(self, ids: Int32[Array, "N"], spans: Int64[Array, "N 2"], first: int, plain: str) -> None:
+        """The ids give the text back, and no special token stands inside the response.
+
+        Compared between special tokens: a tokenizer of the SentencePiece kind puts a space before each stretch of text
+        and takes it away when it decodes, which may as well be a space of the text.
+        """
+        special = np.isin(ids, list(self._special_ids))
+        if special[first:].any():
             raise Untokenisable("lossy_tokenizer", "a special token stands inside the response")
+        for stretch in np.split(np.arange(len(ids)), np.flatnonzero(np.diff(special)) + 1):
+            if len(stretch) == 0 or special[stretch[0]]:
+                continue
+            decoded = self.tokenizer.decode(
+                ids[stretch].tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+            start, end = int(spans[stretch[0], 0]), int(spans[stretch[-1], 1])
+            if plain[start:end] not in (decoded, " " + decoded):
+                where = f"characters {start} to {end}"
+                raise Untokenisable("lossy_tokenizer", f"decoding the ids does not give {where} back")
 
 
 def _tiled(offsets: Int64[Array, "N 2"]) -> tuple[Int64[Array, "N"], Int64[Array, "N"]]:

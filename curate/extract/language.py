@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Literal
@@ -64,6 +65,9 @@ _CUDA_WORDS = (*(_CUDA_NODES | _CUDA_NAMES) - {"launch_bounds", "kernel_call_syn
 
 _UNKNOWN, _GOOD, _ERROR = range(3)
 
+_MAX_INDENTS = 100  # Python itself stops at 100
+_LEADING_BLANKS = re.compile(rb"^[ \t\f]+", re.MULTILINE)
+
 
 @cache
 def _parser(code: Code) -> Parser:
@@ -81,8 +85,29 @@ def parse_cuda(text: str) -> Tree:
 
 
 def parse_python(text: str) -> Tree:
-    """The tree of Python; offsets are bytes of the UTF-8 text."""
-    return _parser("python").parse(_source(text))
+    """The tree of Python; offsets are bytes of the UTF-8 text.
+
+    Text indented deeper than any program is parsed without its indentation: the grammar's scanner keeps a stack of
+    indents of fixed size, and takes the process along when it overflows.
+    """
+    source = _source(text)
+    if _deepest_indent(source) > _MAX_INDENTS:
+        source = _LEADING_BLANKS.sub(lambda blanks: b"\n" * len(blanks[0]), source)
+    return _parser("python").parse(source)
+
+
+def _deepest_indent(source: bytes) -> int:
+    """How many indents are open at once at most, as a Python scanner counts them."""
+    stack, deepest = [0], 0
+    for line in source.split(b"\n"):
+        if bare := line.lstrip(b" \t\f\r"):
+            width = len(line) - len(bare)
+            while stack and stack[-1] > width:
+                stack.pop()
+            if not stack or stack[-1] < width:
+                stack.append(width)
+            deepest = max(deepest, len(stack))
+    return deepest
 
 
 def preorder(root: Node, into: Callable[[Node], bool] = lambda node: True) -> Iterator[tuple[Node, int]]:

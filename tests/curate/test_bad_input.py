@@ -13,10 +13,13 @@ import polars as pl
 import pytest
 from conftest import KERNEL, fenced, pair
 
+from curate import driver
+from curate import inspect as inspect_command
 from curate.config import BuildConfig
 from curate.driver import build_dataset
-from curate.errors import CusetError, DatasetError, ModelError, SourceError
+from curate.errors import CusetError, DatasetError, ModelError, OptionError, SourceError
 from curate.score import StubScorer
+from curate.store import connect
 
 Write = Callable[..., Path]
 
@@ -228,3 +231,118 @@ def test_a_limit_of_zero_and_a_corpus_of_bad_rows_still_make_datasets(
     assert reasons(line(pair(1)), limit=0) == []
     assert reasons(line({"prompt": None, "response": "r"}) + b"{\n") == ["missing_prompt", "broken_json"]
     assert len(pl.read_parquet(tmp_path / "out" / "samples" / "*.parquet")) == 0
+
+
+def test_a_source_and_the_output_may_not_lie_inside_each_other(
+    tmp_path: Path, model_folder: Path, write_rows: Write
+) -> None:
+    settings: dict[str, Any] = {"model": str(model_folder), "jobs": 1, "overwrite": True}
+    out = tmp_path / "out"
+    build_dataset(BuildConfig(source=(str(write_rows([pair(1)])),), out=out, **settings), StubScorer())
+    own = str(out / "samples" / "part-00000.parquet")
+    with pytest.raises(OptionError, match="inside each other"):
+        build_dataset(BuildConfig(source=(own,), out=out, **settings), StubScorer())
+    assert (out / "samples" / "part-00000.parquet").is_file()
+    with pytest.raises(OptionError, match="inside each other"):
+        build_dataset(BuildConfig(source=(str(tmp_path),), out=tmp_path / "new", **settings), StubScorer())
+
+
+def test_a_manifest_of_someone_else_does_not_make_a_folder_ours(
+    tmp_path: Path, model_folder: Path, write_rows: Write
+) -> None:
+    out = tmp_path / "extension"
+    (out / "samples").mkdir(parents=True)
+    (out / "manifest.json").write_text('{"manifest_version": 3}')
+    (out / "samples" / "precious.txt").write_text("mine")
+    source = (str(write_rows([pair(1)])),)
+    with pytest.raises(DatasetError, match="holds other files"):
+        build_dataset(BuildConfig(source=source, out=out, model=str(model_folder), overwrite=True), StubScorer())
+    assert (out / "samples" / "precious.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "name", ["a'b [x] *", "response=zzz", "sp ace", "größe 🎉", "q?uestion", "esc\x1b[31m", "back\\slash"]
+)
+def test_a_folder_may_have_any_name(
+    tmp_path: Path, model_folder: Path, write_rows: Write, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / name
+    build_dataset(
+        BuildConfig(source=(str(write_rows([pair(1), "{"])),), out=out, model=str(model_folder), jobs=1), StubScorer()
+    )
+    assert connect(out).execute("select count(distinct response), any_value(response) from samples").fetchone() == (
+        1,
+        pair(1)["response"],
+    )
+    assert connect(out).execute("select count(*) from manifest").fetchone() == (1,)
+    for row in ("1", "2"):
+        inspect_command.run([str(out), row])
+    assert "broken_json" in capsys.readouterr().out
+
+
+def test_a_source_that_changes_while_it_is_read_is_told(
+    tmp_path: Path, model_folder: Path, write_rows: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_rows([pair(1)])
+
+    def append_then_judge(self: Any) -> Any:
+        raise AssertionError("the change was not noticed")
+
+    def measure_and_append(config: BuildConfig, frame: pl.DataFrame) -> pl.DataFrame:
+        with source.open("a") as file:
+            file.write(json.dumps(pair(2)) + "\n")
+        return measured(config, frame)
+
+    measured = driver._measure
+    monkeypatch.setattr(driver, "_measure", measure_and_append)
+    monkeypatch.setattr(driver._Build, "_judge", append_then_judge)
+    with pytest.raises(SourceError, match="has changed while it was read"):
+        build_dataset(
+            BuildConfig(source=(str(source),), out=tmp_path / "out", model=str(model_folder), jobs=1), StubScorer()
+        )
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda p: p.write_bytes(b""), lambda p: p.write_bytes(p.read_bytes()[:-9]), Path.unlink]
+)
+def test_damaged_intermediate_results_are_made_again(
+    tmp_path: Path, model_folder: Path, write_rows: Write, damage: Callable[[Path], Any]
+) -> None:
+    source, out = (str(write_rows([pair(n) for n in range(5)])),), tmp_path / "out"
+    settings: dict[str, Any] = {"source": source, "out": out, "model": str(model_folder), "jobs": 1, "shard_rows": 2}
+    build_dataset(BuildConfig(**settings), StubScorer())
+    whole = {p: p.read_bytes() for p in out.rglob("*") if p.is_file() and p.name != "build.log.json"}
+    (out / "manifest.json").unlink()
+    damage(next(out.glob(".cuset/parsed-*/000001.parquet")))
+    damage(out / "samples" / "part-00000.parquet")
+    damage(out / "rejected" / "part-00002.parquet")
+    build_dataset(BuildConfig(**settings), StubScorer())
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file() and p.name != "build.log.json"} == whole
+
+
+def test_a_full_disk_is_one_line_and_the_build_goes_on_when_there_is_room(
+    tmp_path: Path, model_folder: Path, write_rows: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {
+        "source": (str(write_rows([pair(n) for n in range(5)])),),
+        "model": str(model_folder),
+        "jobs": 1,
+        "shard_rows": 2,
+    }
+    written: list[int] = []
+    real = driver.write_part
+
+    def full(*arguments: Any) -> None:
+        written.append(1)
+        if len(written) == 5:
+            raise OSError(28, "No space left on device")
+        real(*arguments)
+
+    monkeypatch.setattr(driver, "write_part", full)
+    with pytest.raises(DatasetError, match="No space left on device"):
+        build_dataset(BuildConfig(out=tmp_path / "out", **settings), StubScorer())
+    monkeypatch.undo()
+    build_dataset(BuildConfig(out=tmp_path / "out", **settings), StubScorer())
+    build_dataset(BuildConfig(out=tmp_path / "fresh", **settings), StubScorer())
+    for path in (tmp_path / "fresh").rglob("*.parquet"):
+        assert (tmp_path / "out" / path.relative_to(tmp_path / "fresh")).read_bytes() == path.read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -178,3 +179,59 @@ def test_errors_of_a_real_process_are_one_line_and_code_2(tmp_path: Path, datase
     assert "syntax error" in fails(["curate.query", str(dataset), "selec"])
     assert "no sample or refused row" in fails(["curate.inspect", str(dataset), "nobody"])
     assert "--taw" in fails(["curate.build", "--taw", "1"])
+
+
+def test_csv_and_json_hold_every_type(dataset: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    for sql in (
+        "from samples",
+        "select * from manifest",
+        "select {'a': [1]} s, 'x'::blob b, interval 1 day i, 'infinity'::date d",
+    ):
+        assert query_command.run([str(dataset), sql, "--csv"]) == 0
+        assert len(capfdbinary.readouterr().out) > 10
+        assert query_command.run([str(dataset), sql + " -- a comment", "--json"]) == 0
+        assert json.loads(capfdbinary.readouterr().out)
+
+
+@pytest.mark.parametrize("table", ["samples", "rejected"])
+@pytest.mark.parametrize("content", [b"", b"garbage", None])
+def test_a_damaged_dataset_is_one_line(dataset: Path, tmp_path: Path, table: str, content: bytes | None) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    part = copy / table / "part-00000.parquet"
+    if content is None:
+        shutil.rmtree(part.parent)
+    else:
+        part.write_bytes(content)
+    for command in (query_command, inspect_command):
+        with pytest.raises(CusetError) as error:
+            command.run([str(copy), "select * from samples"])
+        assert "\n" not in str(error.value)
+
+
+def test_text_is_never_turned_into_emoji(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query_command.run([str(dataset), "select 'a?b:x:c' as t"])
+    assert "a?b:x:c" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tau: 2024-13-45",
+        "tau: !!int abc",
+        "limit: " + "9" * 5000,
+        "source: " + "[" * 3000,
+        'license: "\\ud800"',
+        "tau: true",
+        "- tau",
+        "tau: {a: 1}",
+        'out: "a\\0b"',
+    ],
+)
+def test_a_config_file_of_nonsense_is_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(CusetError) as error:
+        parse_options(BuildConfig, ["--config", str(file)], "curate.build")
+    assert "\n" not in str(error.value)
+    assert "c.yaml" in str(error.value)

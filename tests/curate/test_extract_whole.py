@@ -128,3 +128,10 @@ def test_every_fence_of_many_is_found() -> None:
 def test_any_text_is_read(text: str) -> None:
     assert isinstance(extract_cuda(text), list)
     assert has_cuda(text) in (True, False)
+
+
+@pytest.mark.parametrize("depth", [99, 101, 511, 3000])
+def test_indentation_deeper_than_any_program_does_not_crash_the_scanner(depth: int) -> None:
+    """tree-sitter-python keeps its indents in a buffer of fixed size, and kills the process when it is full."""
+    text = "".join(" " * i + "if x:\n" for i in range(depth)) + " " * depth + 's = """__global__ void k() {}"""\n'
+    assert [b.text for b in extract_cuda(f"```python\n{text}```\n")] in ([], ["__global__ void k() {}"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -58,3 +59,41 @@ def test_the_embedded_model_splits_digits_as_it_was_trained() -> None:
     """GGUF drops the rule; without it white space before a digit would glue to it."""
     tokenizer = locate_model("embedded").load_tokenizer()
     assert tokenizer.convert_ids_to_tokens(tokenizer("=\n    128")["input_ids"]) == ["=", "ĊĠĠĠĠ", "1", "2", "8"]
+
+
+def test_weights_that_lack_a_tensor_are_refused(tmp_path: Path, model_folder: Path) -> None:
+    """transformers would fill the gap with random numbers, and every build would score otherwise."""
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder, folder)
+    tensors = load_file(folder / "model.safetensors")
+    save_file(
+        {k: v for k, v in tensors.items() if "layers.1." not in k}, folder / "model.safetensors", {"format": "pt"}
+    )
+    with pytest.raises(ModelError, match=r"lack \d+ of the model's tensors"):
+        locate_model(str(folder)).load_model("float32", "cpu")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
+def test_a_name_that_no_file_can_have_is_one_line(name: str) -> None:
+    with pytest.raises(ModelError):
+        locate_model(name)
+
+
+def test_a_file_that_is_no_gguf_is_refused_before_it_is_converted(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"not a model")
+    with pytest.raises(ModelError, match="not a GGUF file"):
+        locate_model(str(tmp_path / "m.gguf"))
+
+
+def test_code_of_a_model_folder_is_never_run(tmp_path: Path, model_folder: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder, folder)
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass M: pass\nC = M\n")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}, "model_type": "evil"}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError):
+        locate_model(str(folder)).load_model("float32", "cpu")
+    assert not (tmp_path / "ran").exists()

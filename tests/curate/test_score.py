@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from curate.config import BuildConfig
 from curate.errors import ModelError, OptionError
 from curate.model import locate_model
+from curate.packed import can_pack, pack_linear_layers
 from curate.score import ModelScorer, token_statistics
 
 
@@ -109,3 +111,37 @@ def test_a_length_beyond_the_models_positions_is_refused(model_folder: Path) -> 
 def test_a_device_that_is_not_there_is_refused(model_folder: Path, device: str) -> None:
     with pytest.raises(OptionError, match=f"--device {device}"):
         ModelScorer(locate_model(str(model_folder)), BuildConfig(device=device))
+
+
+def test_a_model_that_sees_what_follows_is_refused(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertLMHeadModel
+
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    BertLMHeadModel(BertConfig(vocab_size=300, is_decoder=False, **size)).save_pretrained(tmp_path / "bert")
+    with pytest.raises(ModelError, match="not a causal model"):
+        ModelScorer(locate_model(str(tmp_path / "bert")), BuildConfig(max_length=256))
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, model_folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(model_folder, tmp_path / "model")
+    tensors = load_file(tmp_path / "model" / "model.safetensors")
+    next(iter(tensors.values())).fill_(torch.nan)
+    save_file(tensors, tmp_path / "model" / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match="no numbers"):
+        ModelScorer(locate_model(str(tmp_path / "model")), BuildConfig())
+
+
+def test_packed_weights_give_the_plain_products() -> None:
+    if not can_pack(torch.float32, torch.device("cpu")):
+        pytest.skip("this PyTorch has no oneDNN")
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(40, 24), torch.nn.ReLU(), torch.nn.Linear(24, 7, bias=False))
+    packed = torch.nn.Sequential(*(type(m)() if isinstance(m, torch.nn.ReLU) else m for m in plain))
+    x = torch.randn(3, 5, 40)
+    with torch.inference_mode():
+        expected = plain(x)
+        assert pack_linear_layers(packed) == 2
+        torch.testing.assert_close(packed(x), expected, rtol=1e-5, atol=1e-5)

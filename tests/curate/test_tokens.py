@@ -3,6 +3,7 @@ templates."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -186,3 +187,90 @@ def test_several_turns_score_the_last_answer(tokenizer: Any) -> None:
     assert tokenizer.decode(sample.input_ids[sample.prompt_tokens :].tolist()) == "second<|im_end|>"
     assert tokenizer.decode(sample.input_ids.tolist()) + "\n" == tokenizer.apply_chat_template(messages, tokenize=False)
     assert tokenizer.chat_template == CHAT_TEMPLATE
+
+
+def sentencepiece(scheme: str) -> Any:
+    """A BPE of the Llama 2 kind: a space is `▁`, one stands before each stretch of text, unknown bytes fall back."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    specials = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256))]
+    if scheme == "prepend":
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    strip = [decoders.Strip(" ", 1, 0)] if scheme != "never" else []
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=specials[:3], show_progress=False)
+    backend.train_from_iterator([KERNEL, fenced(), "Scale a vector."], trainer)
+    spec = json.loads(backend.to_str())
+    for token in specials[3:]:
+        spec["model"]["vocab"].setdefault(token, len(spec["model"]["vocab"]))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(spec)), bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m['role'] == 'user' %}{{ '<s>[INST] ' + m['content'] + ' [/INST]' }}"
+        "{% else %}{{ ' ' + m['content'] + ' </s>' }}{% endif %}{% endfor %}"
+    )
+    return tokenizer
+
+
+@pytest.mark.parametrize("scheme", ["prepend", "always", "first", "never"])
+@pytest.mark.parametrize("context", ["chat", "raw"])
+def test_tokenizers_of_the_sentencepiece_kind(scheme: str, context: str) -> None:
+    tokenizer = sentencepiece(scheme)
+    response = fenced("// größe 🎉\n" + KERNEL)
+    sample = Encoder(tokenizer, context).encode(chat(response), extract_cuda(response))
+    whole = response if context == "chat" else extract_cuda(response)[0].text
+    spans = "".join(
+        dict.fromkeys(response[a:b] for a, b in zip(sample.char_start, sample.char_end, strict=True) if a >= 0)
+    )
+    assert set(spans) == set(whole)
+    if context == "chat":
+        assert covered(sample, response) == response
+        assert int(sample.input_ids[-1]) == tokenizer.eos_token_id
+
+
+def test_named_templates_use_the_default_one() -> None:
+    tokenizer = train_tokenizer()
+    tokenizer.chat_template = {"default": CHAT_TEMPLATE, "tool_use": "{{ 'tools' }}"}
+    assert Encoder(tokenizer, "chat").encode(chat("code"), []).input_ids[-1] == 2
+
+
+@pytest.mark.parametrize("change", ["|upper", "|tojson", "|replace('a', 'b')"])
+def test_a_template_that_changes_the_answer_is_refused(change: str) -> None:
+    tokenizer = train_tokenizer()
+    tokenizer.chat_template = CHAT_TEMPLATE.replace("m['content']", f"m['content']{change}")
+    with pytest.raises(Untokenisable) as refused:
+        Encoder(tokenizer, "chat").encode(chat('a "kernel"'), [])
+    assert refused.value.reason == "template_refused"
+
+
+def test_a_template_that_trims_keeps_the_answer_whole() -> None:
+    tokenizer = train_tokenizer()
+    tokenizer.chat_template = CHAT_TEMPLATE.replace("m['content']", "m['content']|trim")
+    response = "\n" + fenced()
+    assert covered(Encoder(tokenizer, "chat").encode(chat(response), []), response) == response
+
+
+def test_a_template_that_writes_the_date_writes_the_same_one_every_day() -> None:
+    tokenizer = train_tokenizer()
+    tokenizer.chat_template = "{{ strftime_now('%d %b %Y') + '\n' }}" + CHAT_TEMPLATE
+    text = tokenizer.decode(Encoder(tokenizer, "chat").encode(chat("code"), []).input_ids.tolist())
+    assert text.startswith("26 Jul 2024\n")
+
+
+def test_special_tokens_that_cannot_be_told_from_text_are_one_line() -> None:
+    tokenizer = train_tokenizer()
+    tokenizer.chat_template = {"rag": "no default"}
+    with pytest.raises(ModelError, match="cannot be used") as error:
+        Encoder(tokenizer, "chat")
+    assert "\n" not in str(error.value)
+
+
+def test_a_conversation_of_thousands_of_turns_takes_linear_time(tokenizer: Any) -> None:
+    messages = [m for n in range(2000) for m in chat(f"answer {n}")]
+    sample = Encoder(tokenizer, "chat").encode(messages, [])
+    assert tokenizer.decode(sample.input_ids[sample.prompt_tokens :].tolist()) == "answer 1999<|im_end|>"
