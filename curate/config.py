@@ -1,5 +1,4 @@
-"""The one configuration of a build: its fields are the options of `python -m curate.build`, their docstrings its
-help."""
+"""The configuration of a build: its fields are the options of `python -m curate.build`, their docstrings the help."""
 
 from __future__ import annotations
 
@@ -23,79 +22,47 @@ class BuildConfig:
     """
 
     source: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """`bundled`, a .jsonl, .json or .parquet file, a .cu or .cuh file, or a folder of such sources.
-
-    Without one: bundled.
-    """
-
+    """`bundled` (also without one), a .jsonl, .json, .parquet, .cu or .cuh file, or a folder of sources or tables."""
     out: Path | None = None
-    """The dataset's folder.
-
-    Without one: data/build/NAME, after the first source.
-    """
-
+    """The dataset's folder. Without one: data/build/NAME, after the first source."""
     map: str | None = None
     """Columns of the source where its shape is unknown: prompt=COL,response=COL (also messages=, id=, license=)."""
-
     license: str | None = None
     """SPDX identifier for rows whose source has no licence field."""
-
     limit: int | None = None
     """Read this many rows at most."""
     model: str = "embedded"
     """`embedded` (SmolLM2-135M-Instruct), a Hub id (`USER/NAME` or `USER/NAME@REVISION`), a folder, or a .gguf file."""
-
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Arithmetic of the model; auto: float32 on a CPU, bfloat16 on a GPU."""
-
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
     batch_tokens: int | None = None
-    """Tokens of one forward pass, padding included.
-
-    Without it: one sample at a time on a CPU, 16384 on a GPU.
-    """
-
+    """Tokens of one forward pass, padding included. Without it: one sample a pass on a CPU, 16384 tokens on a GPU."""
     context: Literal["chat", "raw"] = "chat"
-    """What is scored: the answer in the chat that the model's template makes, or its code alone after the start
-    token."""
-
+    """What is scored: the answer in the chat that the model's template makes, or its code after the start token."""
     skip_scoring: bool = False
-    """Build everything that needs no model.
-
-    The tokenizer is still the model's.
-    """
-
+    """Build everything that needs no model; the tokenizer is still the model's."""
     max_length: int = 4096
     """Samples of more tokens than this, prompt included, are refused (too_long)."""
-
     max_error_share: float = 0.1
     """Samples are refused when a larger share of their kernels' bytes is syntax error (kernel_syntax_errors)."""
-
     tau: float = 0.1
     """Confidence above which a token is kept by the confidence mask, equation (2)."""
-
     lambda_: Annotated[float, tyro.conf.arg(name="lambda")] = 1.0
     """Weight added to tokens in kernels and launches, equation (3)."""
-
     window: int = 256
-    """Tokens in a window of equation (5)."""
-
+    """Tokens in a window of equation (5), behind the sample weight; the analysis has windows of its own (64)."""
     region_scope: Literal["all", "code", "cuda"] = "code"
     """Windows behind the sample weight: of all tokens, of code, or of code and centred in a kernel or launch."""
-
     launch_scope: Literal["expr", "setup"] = "setup"
     """A launch in equation (3): the <<<...>>> expression, or with it the dim3 and integer declarations that feed it."""
-
     device_functions: bool = True
     """Count `__device__` functions as kernels in equation (3)."""
-
     shard_rows: int = 256
     """Rows that are held in memory, scored and written together."""
-
     jobs: int | None = None
     """Processes that parse; without it: one for each core."""
-
     overwrite: bool = False
     """Replace a dataset that stands at --out."""
 
