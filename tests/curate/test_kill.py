@@ -1,0 +1,127 @@
+"""A build killed at random moments, again and again, ends with the bytes of one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import pair
+
+KILLS = 5
+
+CHILD = """
+import sys, time
+from curate import BuildConfig, build_dataset
+from curate.score import StubScorer
+
+class Slow(StubScorer):
+    def score(self, samples, done):
+        time.sleep(0.03)
+        return super().score(samples, done)
+
+print("ready", flush=True)
+source, out, model = sys.argv[1:]
+build_dataset(BuildConfig(source=(source,), out=out, model=model, jobs=1, shard_rows=2), Slow())
+print("done", flush=True)
+"""
+
+
+def start(source: Path, out: Path, model: Path) -> subprocess.Popen[str]:
+    """A build in a process of its own, about to read its first row."""
+    code = CHILD.replace("out=out", "out=__import__('pathlib').Path(out)")
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(source), str(out), str(model)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+def finish(child: subprocess.Popen[str]) -> None:
+    said, _ = child.communicate(timeout=120)
+    assert (child.returncode, said) == (0, "done\n")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name not in {"build.log.json", "lock"})
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> tuple[Path, dict[str, bytes], float]:
+    """(source, bytes of the dataset, seconds that its build takes)."""
+    folder = tmp_path_factory.mktemp("kill")
+    source = folder / "rows.jsonl"
+    source.write_text("\n".join([*(json.dumps(pair(n)) for n in range(19)), '{"cut', json.dumps(pair(3))]))
+    child = start(source, folder / "out", model_folder)
+    began = time.monotonic()
+    finish(child)
+    return source, contents(folder / "out"), time.monotonic() - began
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(
+    undisturbed: tuple[Path, dict[str, bytes], float], tmp_path: Path, model_folder: Path, seed: int
+) -> None:
+    source, whole, seconds = undisturbed
+    draw = random.Random(seed)
+    ended = 0
+    for _ in range(KILLS):
+        child = start(source, tmp_path / "out", model_folder)
+        time.sleep(draw.uniform(0, seconds))
+        ended += child.poll() is not None
+        child.kill()
+        child.communicate()
+        for part in (tmp_path / "out").rglob("*.parquet"):
+            assert part.read_bytes()[-4:] == b"PAR1", "a part under its own name is whole"
+    assert ended < KILLS
+    finish(start(source, tmp_path / "out", model_folder))
+    assert contents(tmp_path / "out") == whole
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
+def test_no_worker_outlives_a_killed_build(
+    undisturbed: tuple[Path, dict[str, bytes], float], tmp_path: Path, model_folder: Path
+) -> None:
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("needs /proc to see other processes")
+    mark = f"CUSET_TEST_MARK={tmp_path}"
+
+    def alive() -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and mark.encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+    code = CHILD.replace("out=out", "out=__import__('pathlib').Path(out)").replace("jobs=1", "jobs=2")
+    script = tmp_path / "child.py"  # a spawned worker imports the main module, which must be a file
+    body = "\n    ".join(code.strip().splitlines())
+    script.write_text(f"if __name__ == '__main__':\n    {body}\n")
+    child = subprocess.Popen(
+        [sys.executable, str(script), str(undisturbed[0]), str(tmp_path / "out"), str(model_folder)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "CUSET_TEST_MARK": str(tmp_path)},
+    )
+    deadline = time.monotonic() + 60
+    while len(alive()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(alive()) >= 3
+    child.kill()
+    child.wait()
+    while alive() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert alive() == []
