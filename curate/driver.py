@@ -37,9 +37,9 @@ from curate.stages import (
     MODEL_STAGES,
     PARSE_STAGES,
     Context,
+    plan_of,
     run_filters,
     run_stages,
-    scores_key,
     stage_keys,
 )
 from curate.store import is_whole, part_files, read_part, replace_file, write_part
@@ -90,11 +90,7 @@ class _Build:
         if not self.config.skip_scoring:
             inputs["scorer"] = self.context.scorer_identity()
         keys = stage_keys(self.config, inputs)
-        plan = {
-            "build": f"{keys['weigh']}-{self.config.shard_rows}",
-            "sources": keys["read"],
-            "scores": scores_key(self.config, inputs),
-        }
+        plan = plan_of(self.config, inputs, keys)
         if self.folder.plan is None and not self.config.skip_scoring:
             _ = self.context.scorer  # a model that cannot be loaded is told before the first row is read
         with self.folder.locked():

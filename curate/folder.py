@@ -108,6 +108,10 @@ class OutFolder:
                 f"--out {self.path}: holds {state} of other sources, or with other scores;"
                 " give another folder, or --overwrite to replace it"
             )
+        self.replan(plan)
+
+    def replan(self, plan: Mapping[str, Any]) -> None:
+        """Says what the folder holds from now on."""
         replace_file(self.journal / "plan.json", json.dumps(dict(plan)).encode())
 
     def _part_folders(self) -> Iterator[Path]:

@@ -31,7 +31,7 @@ _PACKAGES = (
     "polars",
     "pyarrow",
 )
-_NOT_OF_THE_DATA = ("source", "out", "model", "jobs", "overwrite", "shard_rows")
+_NOT_OF_THE_DATA = ("source", "out", "model", "jobs", "overwrite")
 """Options that leave no mark in the data, or hold paths of this machine; sources and model are named by content
 instead."""
 

@@ -38,6 +38,8 @@ __all__ = [
     "PARSE_STAGES",
     "Context",
     "Stage",
+    "plan_of",
+    "reweighed",
     "run_filters",
     "run_stages",
     "scores_key",
@@ -327,6 +329,23 @@ def scores_key(config: BuildConfig, inputs: Mapping[str, Any]) -> str:
     models = {name: inputs.get(name) for name in ("model", "tokenizer", "scorer")}
     steps = [(s.name, s.version, config.options(*s.options)) for s in MODEL_STAGES if s.name in ("tokenise", "score")]
     return _hash([models, steps, [s.version for s in PARSE_STAGES]])
+
+
+def plan_of(config: BuildConfig, inputs: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, str]:
+    """What a folder is opened with (`curate.folder`): what is built, over which sources, with which scores."""
+    return {
+        "build": f"{keys['weigh']}-{config.shard_rows}",
+        "sources": keys["read"],
+        "scores": scores_key(config, inputs),
+    }
+
+
+def reweighed(samples: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Accepted rows of a finished dataset with the weights of another configuration."""
+    open_rows = samples.with_row_index("row").with_columns(
+        pl.col("row").cast(pl.Int64), *(pl.lit(None, pl.String).alias(name) for name in ("stage", "reason", "detail"))
+    )
+    return _weigh(open_rows, context)
 
 
 def _filter_options(after: Sequence[str], config: BuildConfig) -> list[object]:
