@@ -37,7 +37,12 @@ instead."""
 
 
 def write_manifest(
-    out: Path, config: BuildConfig, inputs: Mapping[str, Any], keys: Mapping[str, str], counts: Mapping[str, Any]
+    out: Path,
+    config: BuildConfig,
+    inputs: Mapping[str, Any],
+    keys: Mapping[str, str],
+    counts: Mapping[str, Any],
+    regions: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Writes README.md and then manifest.json, and returns the manifest."""
     options = {k.rstrip("_"): v for k, v in vars(config).items() if k not in _NOT_OF_THE_DATA}
@@ -49,6 +54,7 @@ def write_manifest(
         "versions": {name: version(name) for name in _PACKAGES},
         **inputs,
         "counts": dict(counts),
+        "regions": dict(regions),
         "categories": list(CATEGORIES),
         "locations": list(LOCATIONS),
         "findings": None if config.skip_scoring else _findings(out),
