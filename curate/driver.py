@@ -205,14 +205,16 @@ class _Build:
 
     def _find_regions(self) -> dict[str, Any]:
         """Writes the parts of `regions`; returns the neutral mean, its tokens, and the number of regions."""
-        began, count, failed = time.monotonic(), 0, 0
+        began, samples, count, failed = time.monotonic(), 0, 0, 0
         neutral = NeutralMean()
         parts = part_files(self.out / "samples")
         for part in parts:
-            neutral.add(read_part(part, columns=["logprob", "category", "in_code"]))
+            scored = read_part(part, columns=["logprob", "category", "in_code"])
+            neutral.add(scored)
+            samples += len(scored)
         work = partial(find_regions, neutral_mean=neutral.value, gap=self.config.region_gap)
         jobs = (self.config.jobs or cores()) if neutral.tokens and len(parts) > 1 else 1
-        with Reporter("regions", self.to_annotate) as reporter:
+        with Reporter("regions", samples) as reporter:
             for number, frame in in_order(work, self._with_blocks(parts), jobs):
                 rows = region_rows(frame)
                 write_part(rows, REGIONS, self.out / "regions" / f"part-{number:05d}.parquet")
