@@ -109,6 +109,15 @@ def test_a_region_in_an_escaped_python_string() -> None:
     assert found["text"] == " blockIdx.x * 4 +\\n\\tthreadIdx"
 
 
+def test_a_node_that_ends_in_an_escape_has_all_of_it() -> None:
+    """`\\x78` spells `x`: one character of the code, four of the response."""
+    code = "__global__ void k(float *p) { p[threadIdx.\\x78] = 0; }\\n"
+    response = f'```python\nimport torch\nsrc = "{code}"\nm = load_inline("m", "", src)\n```\n'
+    (found,) = regions(sample(response, {"threadIdx": 0.1, "x78": 0.1}))
+    assert response[found["node_start"] : found["node_end"]] == r"threadIdx.\x78"
+    assert found["node_type"] == "field_expression"
+
+
 def test_the_majority_names_category_and_location() -> None:
     frame = sample(fenced(), {"<": 0.1, "grid": 0.1, ",": 0.1, "block": 0.1, ">": 0.1})
     launch = next(r for r in regions(frame) if "<<<" in r["text"])
