@@ -59,6 +59,8 @@ class BuildConfig:
     """A launch in equation (3): the <<<...>>> expression, or with it the dim3 and integer declarations that feed it."""
     device_functions: bool = True
     """Count `__device__` functions as kernels in equation (3)."""
+    region_gap: int = 2
+    """Other tokens that may stand between two low-confidence sensitive tokens of one region."""
     shard_rows: int = 256
     """Rows that are held in memory, scored and written together."""
     jobs: int | None = None
@@ -71,6 +73,7 @@ class BuildConfig:
         for field, low, high in (
             ("limit", 0, 2**40), ("batch_tokens", 1, 2**31), ("max_length", 2, 2**31), ("max_error_share", 0, 1),
             ("tau", 0, 1), ("lambda_", 0, 1e4), ("window", 1, 2**31), ("shard_rows", 1, 2**20), ("jobs", 1, 1024),
+            ("region_gap", 0, 2**31),
         ):  # fmt: skip
             value = getattr(self, field)
             if value is not None and not low <= value <= high:

@@ -1,10 +1,11 @@
 """Runs a build: splits the rows into shards, journals, writes.
 
-The only place that touches disk, progress and processes. Three passes: parse (measures each row, in a pool of
-processes, into OUT/.cuset/parsed-KEY), judge (filters and duplicates, over the measured columns), and annotate
-(tokenise, score, label, weigh, into the parts of the dataset). A part is written under a temporary name and renamed,
-and a shard whose parts stand is not done again, so that a killed build goes on where it was and ends with the same
-bytes: what a shard holds and how its batches form depends on the shard alone.
+The only place that touches disk, progress and processes. Four passes: parse (measures each row, in a pool of
+processes, into OUT/.cuset/parsed-KEY), judge (filters and duplicates, over the measured columns), annotate (tokenise,
+score, label, weigh, into the parts of the dataset), and regions (below the mean of the whole build, so made anew each
+time). A part is written under a temporary name and renamed, and a shard whose parts stand is not done again, so that a
+killed build goes on where it was and ends with the same bytes: what a shard holds and how its batches form depends on
+the shard alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from curate.manifest import write_manifest
 from curate.pool import cores, in_order
 from curate.previous import PreviousScores
 from curate.progress import Reporter
-from curate.schema import TABLES
+from curate.regions import NEEDS, NeutralMean, find_regions, region_rows
+from curate.schema import REGIONS, SHARD_TABLES
 from curate.sources import BUNDLED, Row, Source, open_sources
 from curate.stages import (
     JUDGED_EARLY,
@@ -101,7 +103,8 @@ class _Build:
                 raise SourceError("a source has changed while it was read: run the build again with --overwrite")
             self._annotate(self._judge())
             counts = self._counts(read)
-            manifest = write_manifest(self.out, self.config, inputs, keys, counts)
+            regions = self._find_regions()
+            manifest = write_manifest(self.out, self.config, inputs, keys, counts, regions)
             self._write_log()
             self.folder.close(self.parsed)
         return manifest
@@ -183,16 +186,46 @@ class _Build:
         self.context.previous = PreviousScores(self.folder.previous)
         with Reporter("annotate" if self.config.skip_scoring else "score", self.to_annotate) as self.reporter:
             for number, path in enumerate(part_files(self.parsed)):
-                parts = {table: self.out / table / f"part-{number:05d}.parquet" for table in TABLES}
+                parts = {table: self.out / table / f"part-{number:05d}.parquet" for table in SHARD_TABLES}
                 marks = read_part(path, columns=["row", "reason"])
                 here = {row: refusals[row] for row in marks["row"].to_list() if row in refusals}
                 if not all(is_whole(part) for part in parts.values()):
                     frame = run_stages(MODEL_STAGES, refuse(read_part(path), here), self.context)
                     for table, rows in _tables(frame).items():
-                        write_part(rows, TABLES[table], parts[table])
+                        write_part(rows, SHARD_TABLES[table], parts[table])
                 finished += marks["reason"].null_count() - len(here)
                 self.reporter.advance(rows=finished - self.reporter.rows)
         self.seconds["annotate"] = time.monotonic() - began
+
+    # -- pass 4: regions, below the mean of the whole build ---------------------------------------------------------
+
+    def _find_regions(self) -> dict[str, Any]:
+        """Writes the parts of `regions`; returns the neutral mean, its tokens, and the number of regions."""
+        began, samples, count, failed = time.monotonic(), 0, 0, 0
+        neutral = NeutralMean()
+        parts = part_files(self.out / "samples")
+        for part in parts:
+            scored = read_part(part, columns=["logprob", "category", "in_code"])
+            neutral.add(scored)
+            samples += len(scored)
+        work = partial(find_regions, neutral_mean=neutral.value, gap=self.config.region_gap)
+        jobs = (self.config.jobs or cores()) if neutral.tokens and len(parts) > 1 else 1
+        with Reporter("regions", samples) as reporter:
+            for number, frame in in_order(work, self._with_blocks(parts), jobs):
+                rows = region_rows(frame)
+                write_part(rows, REGIONS, self.out / "regions" / f"part-{number:05d}.parquet")
+                count += len(rows)
+                failed += frame["regions"].null_count()
+                reporter.advance(rows=len(frame))
+        self.seconds["regions"] = time.monotonic() - began
+        return {"neutral_mean": neutral.value, "neutral_tokens": neutral.tokens, "found": count, "failed": failed}
+
+    def _with_blocks(self, parts: list[Path]) -> Iterator[tuple[int, pl.DataFrame]]:
+        """The samples of each part, and the code blocks that the parse pass found in them."""
+        for number, (part, parsed) in enumerate(zip(parts, part_files(self.parsed), strict=True)):
+            blocks = read_part(parsed, columns=["row", "sample_id", "blocks"]).unique("sample_id", keep="first")
+            frame = read_part(part, columns=list(NEEDS)).join(blocks, on="sample_id", how="left", maintain_order="left")
+            yield number, frame.with_columns(pl.lit(None, pl.String).alias(c) for c in ("stage", "reason", "detail"))
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import yaml
 
+from curate.card import render_card
 from curate.config import BuildConfig
-from curate.schema import FORMAT_VERSION, SAMPLES
-from curate.store import attach_views, replace_file
+from curate.schema import FORMAT_VERSION
+from curate.store import attach_views, part_files, read_part, replace_file
 from curate.summary import findings
 from curate.taxonomy import CATEGORIES, LOCATIONS
 
@@ -37,7 +38,12 @@ instead."""
 
 
 def write_manifest(
-    out: Path, config: BuildConfig, inputs: Mapping[str, Any], keys: Mapping[str, str], counts: Mapping[str, Any]
+    out: Path,
+    config: BuildConfig,
+    inputs: Mapping[str, Any],
+    keys: Mapping[str, str],
+    counts: Mapping[str, Any],
+    regions: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Writes README.md and then manifest.json, and returns the manifest."""
     options = {k.rstrip("_"): v for k, v in vars(config).items() if k not in _NOT_OF_THE_DATA}
@@ -49,11 +55,13 @@ def write_manifest(
         "versions": {name: version(name) for name in _PACKAGES},
         **inputs,
         "counts": dict(counts),
+        "rows": _rows_of_sources(out),
+        "regions": dict(regions),
         "categories": list(CATEGORIES),
         "locations": list(LOCATIONS),
         "findings": None if config.skip_scoring else _findings(out),
     }
-    replace_file(out / "README.md", _card(manifest).encode())
+    replace_file(out / "README.md", render_card(manifest).encode())
     replace_file(out / "manifest.json", (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
     return manifest
 
@@ -65,27 +73,22 @@ def _findings(out: Path) -> dict[str, Any]:
     return findings(connection)
 
 
-def _card(manifest: Mapping[str, Any]) -> str:
-    """The dataset card: the YAML that makes the folder loadable, how it was made, its columns."""
-    counts = manifest["counts"]
-    rows = {"samples": counts["accepted"], "rejected": counts["read"] - counts["accepted"]}
-    head = {
-        "pretty_name": "CUDA answers, annotated token by token",
-        "tags": ["cuda", "code", "token-annotations"],
-        "configs": [  # `datasets` cannot load a table without rows
-            {"config_name": name, "data_files": f"{name}/*.parquet", **({"default": True} if name == "samples" else {})}
-            for name, count in rows.items()
-            if count
-        ],
-    }
-    lines = [
-        "---", yaml.safe_dump(head, sort_keys=False).rstrip(), "---", "",
-        "# CUDA answers, annotated token by token", "",
-        f"{counts['accepted']} of {counts['read']} rows, made by cuset. `rejected/` says of every other row why it is"
-        " not here; `manifest.json` says how the dataset was made.", "",
-        "| column | type | meaning |", "|---|---|---|",
-        *(f"| `{c.name}` | {c.type} | {c.meaning} |" for c in SAMPLES), "",
-        "The numbers in `category`: " + ", ".join(f"{n} {name}" for n, name in enumerate(CATEGORIES)) + ".", "",
-        "The numbers in `location`: " + ", ".join(f"{n} {name}" for n, name in enumerate(LOCATIONS)) + ".", "",
-    ]  # fmt: skip
-    return "\n".join(lines)
+def _rows_of_sources(out: Path) -> dict[str, Any]:
+    """Source -> rows accepted and refused, and the licences of the accepted ones by number of rows."""
+    licenses: dict[str, Counter[str | None]] = {}
+    refused: Counter[str] = Counter()
+    for part in part_files(out / "samples"):
+        for source, license in read_part(part, columns=["source", "license"]).select("source", "license").iter_rows():
+            licenses.setdefault(source, Counter())[license] += 1
+    for part in part_files(out / "rejected"):
+        refused.update(read_part(part, columns=["source"])["source"])
+    rows: dict[str, Any] = {}
+    for source in sorted({*refused, *licenses}):
+        own = licenses.get(source, Counter())
+        ordered = sorted(own.items(), key=lambda pair: (-pair[1], pair[0] or ""))
+        rows[source] = {
+            "accepted": own.total(),
+            "refused": refused[source],
+            "licenses": [{"license": license, "rows": n} for license, n in ordered],
+        }
+    return rows

@@ -28,7 +28,7 @@ _LONGEST_CELL = 2000  # characters; a table is for reading, --csv and --json are
 
 @dataclass(frozen=True)
 class QueryConfig:
-    """Runs SQL over an annotated dataset: views samples, tokens, windows, rejected, manifest, and the macro
+    """Runs SQL over an annotated dataset: views samples, tokens, windows, regions, rejected, manifest, and the macro
     windows(l)."""
 
     path: tyro.conf.Positional[Path]

@@ -80,7 +80,7 @@ def reweigh(config: ReweighConfig) -> dict[str, Any]:
         inputs = {name: old[name] for name in ("sources", "model", "tokenizer", "scorer")}
         keys = stage_keys(wanted, inputs)
         folder.replan(plan_of(wanted, inputs, keys))
-        manifest = write_manifest(config.path, wanted, inputs, keys, old["counts"])
+        manifest = write_manifest(config.path, wanted, inputs, keys, old["counts"], old["regions"])
         held.unlink()
     return manifest
 

@@ -9,7 +9,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["FORMAT_VERSION", "REFUSED", "REJECTED", "SAMPLES", "TABLES", "TOKEN_LISTS", "Column", "arrow_schema"]
+__all__ = [
+    "FORMAT_VERSION",
+    "REFUSED",
+    "REGIONS",
+    "REJECTED",
+    "SAMPLES",
+    "SHARD_TABLES",
+    "TABLES",
+    "TOKEN_LISTS",
+    "Column",
+    "arrow_schema",
+]
 
 FORMAT_VERSION = 1
 """Raised when a column changes its meaning; a reader refuses what it does not know."""
@@ -95,7 +106,31 @@ REFUSED: tuple[Column, ...] = (
 )
 """The refused texts: local evidence, never published."""
 
-TABLES: dict[str, tuple[Column, ...]] = {"samples": SAMPLES, "rejected": REJECTED, "refused": REFUSED}
+REGIONS: tuple[Column, ...] = (
+    Column("region_id", pa.string(), "SHA-256 of sample_id and first_token, first 32 hexadecimal digits"),
+    Column("sample_id", pa.string(), "the sample that it stands in"),
+    Column("first_token", pa.int32(), "its first token, counted in response tokens from 0"),
+    Column("last_token", pa.int32(), "its last token, inclusive"),
+    Column("char_start", pa.int32(), "first character of the response that its tokens cover"),
+    Column("char_end", pa.int32(), "end of those characters, exclusive"),
+    Column("node_start", pa.int32(), "first character of the smallest syntax node around it, in the response"),
+    Column("node_end", pa.int32(), "end of that node, exclusive"),
+    Column("category", pa.uint8(), "number of the category of most of its sensitive tokens; names below"),
+    Column("node_type", pa.string(), "type of that node in tree-sitter-cuda; brackets count for what they belong to"),
+    Column(
+        "mean_confidence", pa.float32(), "mean probability that the model gives to its tokens, merged gaps included"
+    ),
+    Column("min_confidence", pa.float32(), "lowest probability among them"),
+    Column("tokens", pa.int32(), "its length in tokens, merged gaps included"),
+    Column("text", pa.string(), "those characters of the response"),
+    Column("location", pa.uint8(), "number of the location of most of its tokens; names below"),
+)
+"""Low-confidence CUDA-sensitive regions (`curate.regions`)."""
+
+SHARD_TABLES: dict[str, tuple[Column, ...]] = {"samples": SAMPLES, "rejected": REJECTED, "refused": REFUSED}
+"""The tables that the rows of a shard go to."""
+
+TABLES: dict[str, tuple[Column, ...]] = {**SHARD_TABLES, "regions": REGIONS}
 """The tables of a dataset, each a folder of parts."""
 
 

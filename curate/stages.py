@@ -38,6 +38,7 @@ __all__ = [
     "PARSE_STAGES",
     "Context",
     "Stage",
+    "code_blocks",
     "plan_of",
     "reweighed",
     "run_filters",
@@ -124,7 +125,9 @@ def _extract(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
     return each_row(frame, "extract", ["response"], compute, {"blocks": _BLOCKS, "code_spans": _SPANS})
 
 
-def _blocks(row: dict[str, Any]) -> list[CodeBlock]:
+def code_blocks(row: Mapping[str, Any]) -> list[CodeBlock]:
+    """The column `blocks` of a row as extraction made it."""
+
     def array(values: list[int] | None) -> Any:
         return None if values is None else np.array(values, dtype=np.int32)
 
@@ -138,7 +141,7 @@ def _parse(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Labels the characters of the response, one byte each, and measures what filters judge."""
 
     def compute(row: dict[str, Any]) -> dict[str, Any]:
-        blocks = _blocks(row)
+        blocks = code_blocks(row)
         labels = [label(b.text) for b in blocks]
         painted = paint(len(row["response"]), zip(blocks, labels, strict=True))
         kernel_bytes = sum(x.kernel_bytes for x in labels)
@@ -162,7 +165,7 @@ def _tokenise(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
 
     def compute(row: dict[str, Any]) -> dict[str, Any]:
         try:
-            sample = encoder.encode(row["messages"], _blocks(row))
+            sample = encoder.encode(row["messages"], code_blocks(row))
         except Untokenisable as error:
             raise Refused(error.reason, error.detail) from error
         return {name: value if isinstance(value, int) else pl.Series(value) for name, value in vars(sample).items()}
@@ -303,6 +306,7 @@ def _hash(spec: object) -> str:
     return hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
+_REGIONS_VERSION = 1
 _READ_OPTIONS = ("map", "license", "limit")
 
 
@@ -321,6 +325,7 @@ def stage_keys(config: BuildConfig, inputs: Mapping[str, Any]) -> dict[str, str]
     for stage in MODEL_STAGES:
         own = [stage.name, stage.version, config.options(*stage.options), _filter_options([stage.name], config)]
         before = keys[stage.name] = _hash([own, models, before])
+    keys["regions"] = _hash(["regions", _REGIONS_VERSION, config.options("region_gap"), before])
     return keys
 
 
@@ -334,7 +339,7 @@ def scores_key(config: BuildConfig, inputs: Mapping[str, Any]) -> str:
 def plan_of(config: BuildConfig, inputs: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, str]:
     """What a folder is opened with (`curate.folder`): what is built, over which sources, with which scores."""
     return {
-        "build": f"{keys['weigh']}-{config.shard_rows}",
+        "build": f"{keys['regions']}-{config.shard_rows}",
         "sources": keys["read"],
         "scores": scores_key(config, inputs),
     }

@@ -4,6 +4,7 @@
     tokens                  one row a response token: sample_id, pos, token_id, token, confidence = exp(logprob),
                             category by name, ...
     windows(l)              macro: full windows of l code tokens by start token; `windows` is windows(64)
+    regions                 one row a low-confidence CUDA-sensitive region, category and location by name
     rejected, manifest      why rows were refused; how the dataset was made
 
 The layout (lists of float16, one list a column) costs about half of a table with one float32 row a token.
@@ -163,6 +164,11 @@ def attach_views(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Creates the views over the Parquet files of `path`, finished or not."""
     connection.execute(f"CREATE VIEW samples AS SELECT * FROM {_parquet(path, 'samples')}")
     connection.execute(f"CREATE VIEW rejected AS SELECT * FROM {_parquet(path, 'rejected')}")
+    connection.execute(f"""
+        CREATE VIEW regions AS SELECT * REPLACE (
+            {_named(CATEGORIES, "category")} AS category, {_named(LOCATIONS, "location")} AS location
+        ) FROM {_parquet(path, "regions")}
+    """)
     if (path / "manifest.json").is_file():
         connection.execute(f"CREATE VIEW manifest AS SELECT * FROM read_json({_quoted(path / 'manifest.json')})")
     # One index a token, and each list taken by it: DuckDB then reads only the lists and the samples that a query asks
