@@ -6,13 +6,15 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import curate.errors
 from curate.errors import OptionError, SourceError
-from curate.sources.code_files import CODE_SUFFIXES, CodeSource, code_paths
+from curate.sources.code_files import CODE_SUFFIXES, CodeSource, code_paths, is_code
 from curate.sources.files import shown
 from curate.sources.shapes import parse_map
+from curate.sources.streams import COMPRESSED, kind_of
 from curate.sources.tables import TableSource, open_table
 from curate.sources.types import Source
 
@@ -21,8 +23,11 @@ __all__ = ["BUNDLED", "bundled_folder", "open_sources"]
 BUNDLED = "bundled"
 _BUNDLED_NAME = "cuset-corpus"
 _FLAWED = "flawed.jsonl"
-_TABLE_SUFFIXES = (".jsonl", ".json", ".parquet")
-_ACCEPTED = f"accepted are {', '.join((*_TABLE_SUFFIXES, *CODE_SUFFIXES))}, a folder of these, or the word {BUNDLED}"
+_TABLE_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
+_FOLDER_TABLES = ((".jsonl", ".parquet"), (".csv", ".tsv"))
+"""Read in a folder: the first of these that is there; a .csv beside .jsonl files holds something about them."""
+_ACCEPTED = f"accepted are {', '.join((*_TABLE_SUFFIXES, *CODE_SUFFIXES))}, a folder of these "
+_ACCEPTED += f"(text also as {' or '.join(COMPRESSED)}), or the word {BUNDLED}"
 
 _Known = tuple[TableSource | CodeSource, Path]
 
@@ -30,10 +35,11 @@ _Known = tuple[TableSource | CodeSource, Path]
 def open_sources(specs: Sequence[str], column_map: str | None = None, license: str | None = None) -> list[Source]:
     """The sources that `specs` name, in that order, each checked to be readable and of a known shape.
 
-    A spec is `bundled` (the corpus of this repository), a .jsonl, .json or .parquet file, a .cu or .cuh file, or a
-    folder: of source files (searched in all its depth; tables in such a folder are not read), or else of .jsonl and
-    .parquet files, each of which is a source. `column_map` names the columns (`prompt=COL,response=COL`; also
-    messages, id, license) of every table but the bundled one; `license` holds for rows that name none.
+    A spec is `bundled` (the corpus of this repository), a .jsonl, .json, .csv, .tsv or .parquet file, a .cu or .cuh
+    file, all but .parquet also compressed (.gz, .zst), or a folder: of source files (searched in all its depth; tables
+    in such a folder are not read), else of .jsonl and .parquet files, else of .csv and .tsv files, each a source.
+    `column_map` names the columns (`prompt=COL,response=COL`; also messages, id, license) of every table but the
+    bundled one; `license` holds for rows that name none.
 
     Raises SourceError for what cannot be read, OptionError for a bad map, both in one line with the remedy.
     """
@@ -80,27 +86,27 @@ def _named(path: Path, mapping: Mapping[str, str], license: str | None) -> list[
 
 
 def _file(path: Path, mapping: Mapping[str, str], license: str | None) -> _Known:
-    suffix = path.suffix.lower()
+    suffix, packed = kind_of(path.name)
     if suffix in CODE_SUFFIXES:
         if path.stat().st_size == 0:
             raise SourceError(f"{shown(path)} is empty.")
         return CodeSource(shown(path.name), "code_file", path.parent, (path.name,), license), path
-    if suffix not in _TABLE_SUFFIXES:
+    if suffix not in _TABLE_SUFFIXES or (suffix == ".parquet" and packed):
         raise SourceError(f"{shown(path)}: unknown kind of file; {_ACCEPTED}.")
     shape = open_table(path, mapping)
-    return TableSource(shown(path.name), suffix[1:], (path,), (shape,), license), path
+    return TableSource(shown(path.name), suffix[1:] + packed, (path,), (shape,), license), path
 
 
 def _folder(path: Path, mapping: Mapping[str, str], license: str | None) -> list[_Known]:
     code = code_paths(path)
-    if any(name.lower().endswith(CODE_SUFFIXES) for name in code):
+    if any(is_code(name) for name in code):
         return [(CodeSource(_folder_name(path), "code_folder", path, tuple(code), license), path)]
-    tables = sorted(
-        file for file in path.rglob("*") if file.suffix.lower() in (".jsonl", ".parquet") and file.is_file()
-    )
-    if not tables:
-        raise SourceError(f"{shown(path)} holds no {', '.join(CODE_SUFFIXES)}, .jsonl or .parquet file.")
-    return [_file(table, mapping, license) for table in tables]
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    for kinds in _FOLDER_TABLES:
+        tables = [file for file in files if kind_of(file.name)[0] in kinds]
+        if tables:
+            return [_file(table, mapping, license) for table in tables]
+    raise SourceError(f"{shown(path)} holds no {', '.join((*CODE_SUFFIXES, *chain(*_FOLDER_TABLES)))} file.")
 
 
 def _folder_name(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Rows of JSON Lines, JSON and Parquet files."""
+"""Rows of JSON Lines, JSON, CSV and Parquet files; all but the last may be compressed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 
 from curate.errors import SourceError
 from curate.sources.conversation import BadRow, split_turns
+from curate.sources.delimited import delimited_items
 from curate.sources.files import digest, shown
 from curate.sources.shapes import Shape, choose_shape, peeked
+from curate.sources.streams import kind_of, lines_of, read_whole
 from curate.sources.types import Row
 
 __all__ = ["TableSource", "open_table"]
@@ -25,6 +27,8 @@ Item = tuple[int, object, str]
 _PEEK_ROWS = 200
 _PEEK_LINES = 5000
 _BATCH = 128
+_MAX_JSON = 2**30
+"""Bytes of a .json file, which is held in memory as a whole."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:
     """
     if path.stat().st_size == 0:
         raise SourceError(f"{shown(path)} is empty.")
-    if _suffix(path) == ".parquet":
+    if kind_of(path.name)[0] == ".parquet":
         table = _parquet(path)
         if table.metadata.num_rows == 0:
             raise SourceError(f"{shown(path)} holds no rows.")
@@ -96,19 +100,22 @@ def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:
             break
     if line == 0:
         raise SourceError(f"{shown(path)} holds no rows.")
+    named = kind_of(path.name)[0] in (".csv", ".tsv")
     if not rows:
-        raise SourceError(f"{shown(path)}: none of its first {line} rows is a JSON object.")
-    return choose_shape(rows, shown(path), mapping)
-
-
-def _suffix(path: Path) -> str:
-    return path.suffix.lower()
+        what = "has as many fields as its header" if named else "is a JSON object"
+        raise SourceError(f"{shown(path)}: none of its first {line} rows {what}.")
+    return choose_shape(
+        rows, f"{shown(path)} (its first line has to name the columns)" if named else shown(path), mapping
+    )
 
 
 def _items(path: Path, shape: Shape | None) -> Iterator[Item]:
-    if _suffix(path) == ".parquet":
+    kind, _ = kind_of(path.name)
+    if kind == ".parquet":
         yield from _parquet_items(path, None if shape is None else shape.columns)
-    elif _suffix(path) == ".json" and not _is_lines(path):
+    elif kind in (".csv", ".tsv"):
+        yield from delimited_items(path)
+    elif kind == ".json" and not _is_lines(path):
         for position, value in enumerate(_json_rows(path), start=1):
             yield position, value, ""
     else:
@@ -117,13 +124,10 @@ def _items(path: Path, shape: Shape | None) -> Iterator[Item]:
 
 def _jsonl_items(path: Path) -> Iterator[Item]:
     """Line by line, in bytes, so that one bad line stays one bad row. Blank lines are not rows."""
-    with _opening(path), path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if line.strip():
-                value = _parse(line)
-                yield number, value, line.decode("utf-8", "replace") if isinstance(value, BadRow) else ""
+    for number, (line, bad) in enumerate(lines_of(path), start=1):
+        if bad or line.strip():
+            value = bad or _parse(line)
+            yield number, value, line.decode("utf-8", "replace") if isinstance(value, BadRow) else ""
 
 
 def _parse(line: bytes) -> object:
@@ -143,20 +147,14 @@ def _parse(line: bytes) -> object:
 
 def _is_lines(path: Path) -> bool:
     """Whether a .json file is JSON Lines in truth: its first line is a whole object, and more follows."""
-    with _opening(path), path.open("rb") as file:
-        first = file.readline().removeprefix(b"\xef\xbb\xbf").strip()
-        return (
-            first.startswith(b"{")
-            and first.endswith(b"}")
-            and bool(file.read(4096).strip())
-            and isinstance(_parse(first), dict)
-        )
+    lines = (line.strip() for line, bad in islice(lines_of(path), 100) if bad is None)
+    first = next(lines, b"")
+    return first.startswith(b"{") and first.endswith(b"}") and any(lines) and isinstance(_parse(first), dict)
 
 
 def _json_rows(path: Path) -> list[object]:
     """A list of rows, the one list inside an object, or an object of columns. Held in memory as a whole."""
-    with _opening(path):
-        data = path.read_bytes()
+    data = read_whole(path, _MAX_JSON)
     try:
         value = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -232,20 +230,6 @@ def _python_rows(batch: pa.RecordBatch) -> Iterator[object]:
 def _broken_parquet(path: Path, error: Exception, where: str = "") -> SourceError:
     reason = str(error).split("\n")[0].replace(str(path), path.name)[:200]
     return SourceError(f"{shown(path)}: not a whole Parquet file{where} ({reason}); fetch or write it again.")
-
-
-class _opening:
-    """OSError on opening or reading becomes one line."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise SourceError(f"{shown(self.path)}: cannot be read ({error.strerror}).") from None
 
 
 def _evidence(value: object) -> str:
