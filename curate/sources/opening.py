@@ -11,6 +11,7 @@ from pathlib import Path
 
 import curate.errors
 from curate.errors import OptionError, SourceError
+from curate.sources.archives import ARCHIVES, ArchiveSource, is_archive, open_archive
 from curate.sources.code_files import CODE_SUFFIXES, CodeSource, code_paths, is_code
 from curate.sources.files import shown
 from curate.sources.shapes import parse_map
@@ -27,9 +28,10 @@ _TABLE_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
 _FOLDER_TABLES = ((".jsonl", ".parquet"), (".csv", ".tsv"))
 """Read in a folder: the first of these that is there; a .csv beside .jsonl files holds something about them."""
 _ACCEPTED = f"accepted are {', '.join((*_TABLE_SUFFIXES, *CODE_SUFFIXES))}, a folder of these "
-_ACCEPTED += f"(text also as {' or '.join(COMPRESSED)}), or the word {BUNDLED}"
+_ACCEPTED += f"(text also as {' or '.join(COMPRESSED)}), {', '.join(ARCHIVES)} of source files, or the word {BUNDLED}"
 
-_Known = tuple[TableSource | CodeSource, Path]
+_Opened = TableSource | CodeSource | ArchiveSource
+_Known = tuple[_Opened, Path]
 
 
 def open_sources(specs: Sequence[str], column_map: str | None = None, license: str | None = None) -> list[Source]:
@@ -37,7 +39,8 @@ def open_sources(specs: Sequence[str], column_map: str | None = None, license: s
 
     A spec is `bundled` (the corpus of this repository), a .jsonl, .json, .csv, .tsv or .parquet file, a .cu or .cuh
     file, all but .parquet also compressed (.gz, .zst), or a folder: of source files (searched in all its depth; tables
-    in such a folder are not read), else of .jsonl and .parquet files, else of .csv and .tsv files, each a source.
+    in such a folder are not read), else of .jsonl and .parquet files, else of .csv and .tsv files, each a source;
+    or a .zip, .tar, .tar.gz, .tgz or .tar.zst of source files.
     `column_map` names the columns (`prompt=COL,response=COL`; also messages, id, license) of every table but the
     bundled one; `license` holds for rows that name none.
 
@@ -87,6 +90,8 @@ def _named(path: Path, mapping: Mapping[str, str], license: str | None) -> list[
 
 def _file(path: Path, mapping: Mapping[str, str], license: str | None) -> _Known:
     suffix, packed = kind_of(path.name)
+    if is_archive(path.name):
+        return open_archive(path, shown(path.name), license), path
     if suffix in CODE_SUFFIXES:
         if path.stat().st_size == 0:
             raise SourceError(f"{shown(path)} is empty.")
@@ -113,7 +118,7 @@ def _folder_name(path: Path) -> str:
     return shown(path.resolve().name) or "root"
 
 
-def _told_apart(known: Sequence[_Known]) -> list[TableSource | CodeSource]:
+def _told_apart(known: Sequence[_Known]) -> list[_Opened]:
     """Equal names get the name of the folder above in front, and a number where that is equal too."""
     counts = Counter(source.name for source, _ in known)
     longer = [
@@ -121,7 +126,7 @@ def _told_apart(known: Sequence[_Known]) -> list[TableSource | CodeSource]:
         for source, path in known
     ]
     seen: Counter[str] = Counter()
-    result = []
+    result: list[_Opened] = []
     for (source, _), name in zip(known, longer, strict=True):
         seen[name] += 1
         result.append(replace(source, name=name if seen[name] == 1 else f"{name} ({seen[name]})"))

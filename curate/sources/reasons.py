@@ -21,6 +21,7 @@ READ_REASONS: dict[str, str] = {
     "too_large": "the line, or the source file, is larger than any hand-written answer",
     "truncated": "the compressed file is cut off here; the rows before are whole",
     "symlink_outside": "the link leads out of the folder",
+    "path_outside": "the name of a file in an archive leads out of the archive's folder",
     "unreadable": "the file cannot be opened, or is no regular file",
 }
 """Reason -> one line of meaning. Blank prompts and responses are read, and left to the filters."""

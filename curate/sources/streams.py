@@ -29,7 +29,7 @@ class Broken(Exception):
 
 def kind_of(name: str) -> tuple[str, str]:
     """(kind, compression) of a file name, by its suffixes in lower case: `a.jsonl.gz` is (".jsonl", ".gz")."""
-    suffixes = Path(name.lower()).suffixes
+    suffixes = Path(name.lower().replace(".tgz", ".tar.gz")).suffixes
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED else ""
     return (suffixes[-1] if suffixes else ""), compression
 

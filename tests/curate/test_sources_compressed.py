@@ -139,9 +139,11 @@ def test_a_line_of_50_mb_is_skipped_in_little_memory(tmp_path: Path, suffix: str
     path = written(tmp_path, f"a.jsonl{suffix}", PACK[suffix](good + long + good))
     (source,) = open_sources([str(path)], None, None)
     tracemalloc.start()
-    rows = list(source.rows())
-    assert tracemalloc.get_traced_memory()[1] < 3 * MAX_LINE
-    tracemalloc.stop()
+    try:
+        rows = list(source.rows())
+        assert tracemalloc.get_traced_memory()[1] < 3 * MAX_LINE
+    finally:
+        tracemalloc.stop()
     assert [row.reason for row in rows] == [None, "too_large", None]
     assert [row.source_id for row in rows] == ["1", "2", "3"]
     assert f"{len(long)} bytes" in rows[1].detail
