@@ -14,6 +14,7 @@ from curate.errors import OptionError, SourceError
 from curate.sources.archives import ARCHIVES, ArchiveSource, is_archive, open_archive
 from curate.sources.code_files import CODE_SUFFIXES, CodeSource, code_paths, is_code
 from curate.sources.files import shown
+from curate.sources.hub import HUB, HubSource, open_hub
 from curate.sources.shapes import parse_map
 from curate.sources.streams import COMPRESSED, kind_of
 from curate.sources.tables import TableSource, open_table
@@ -28,9 +29,10 @@ _TABLE_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
 _FOLDER_TABLES = ((".jsonl", ".parquet"), (".csv", ".tsv"))
 """Read in a folder: the first of these that is there; a .csv beside .jsonl files holds something about them."""
 _ACCEPTED = f"accepted are {', '.join((*_TABLE_SUFFIXES, *CODE_SUFFIXES))}, a folder of these "
-_ACCEPTED += f"(text also as {' or '.join(COMPRESSED)}), {', '.join(ARCHIVES)} of source files, or the word {BUNDLED}"
+_ACCEPTED += f"(text also as {' or '.join(COMPRESSED)}), {', '.join(ARCHIVES)} of source files, {HUB}USER/NAME, "
+_ACCEPTED += f"or the word {BUNDLED}"
 
-_Opened = TableSource | CodeSource | ArchiveSource
+_Opened = TableSource | CodeSource | ArchiveSource | HubSource
 _Known = tuple[_Opened, Path]
 
 
@@ -40,7 +42,8 @@ def open_sources(specs: Sequence[str], column_map: str | None = None, license: s
     A spec is `bundled` (the corpus of this repository), a .jsonl, .json, .csv, .tsv or .parquet file, a .cu or .cuh
     file, all but .parquet also compressed (.gz, .zst), or a folder: of source files (searched in all its depth; tables
     in such a folder are not read), else of .jsonl and .parquet files, else of .csv and .tsv files, each a source;
-    or a .zip, .tar, .tar.gz, .tgz or .tar.zst of source files.
+    or a .zip, .tar, .tar.gz, .tgz or .tar.zst of source files;
+    or `hf://USER/NAME[/CONFIG][@REVISION][:SPLIT]`, a dataset of the Hub.
     `column_map` names the columns (`prompt=COL,response=COL`; also messages, id, license) of every table but the
     bundled one; `license` holds for rows that name none.
 
@@ -51,7 +54,12 @@ def open_sources(specs: Sequence[str], column_map: str | None = None, license: s
         raise OptionError(f"no source is named; {_ACCEPTED}.")
     known: list[_Known] = []
     for spec in specs:
-        known += [_bundled(license)] if spec == BUNDLED else _named(Path(spec), mapping, license)
+        if spec == BUNDLED:
+            known.append(_bundled(license))
+        elif spec.startswith(HUB):
+            known.append((open_hub(spec, mapping, license), Path(spec)))
+        else:
+            known += _named(Path(spec), mapping, license)
     paths = Counter(os.path.realpath(path) for _, path in known)
     twice = next((path for _, path in known if paths[os.path.realpath(path)] > 1), None)
     if twice is not None:

@@ -19,7 +19,7 @@ from curate.sources.shapes import Shape, choose_shape, peeked
 from curate.sources.streams import kind_of, lines_of, read_whole
 from curate.sources.types import Row
 
-__all__ = ["TableSource", "open_table"]
+__all__ = ["TableSource", "open_table", "read_row"]
 
 Item = tuple[int, object, str]
 """Position, the row or the BadRow that it is, and its text where there is no row to show (empty otherwise)."""
@@ -52,28 +52,34 @@ class TableSource:
         for path, shape in zip(self.paths, self.shapes, strict=True):
             position = 0
             for position, value, raw in _items(path, shape):
-                yield self._row(shape, before + position, value, raw)
+                yield read_row(self.name, shape, before + position, value, self.license, raw=raw)
             before += position
 
-    def _row(self, shape: Shape, position: int, value: object, raw: str) -> Row:
-        source_id, license, revision = str(position), self.license, None
-        try:
-            if isinstance(value, BadRow):
-                raise value
-            if not isinstance(value, Mapping):
-                raise BadRow("not_an_object", f"the row is {type(value).__name__}")
-            source_id = shape.row_id(value, position)
-            license = shape.row_license(value) or self.license
-            revision = shape.row_revision(value)
-            talk = split_turns(shape.read(value))
-        except BadRow as bad:
-            text = raw or _evidence(value)
-            return Row(
-                self.name, source_id, position, revision, license, reason=bad.reason, detail=bad.detail, raw=text
-            )
-        return Row(
-            self.name, source_id, position, revision, license, talk.turns, talk.prompt, talk.response, detail=talk.note
-        )
+
+def read_row(
+    source: str,
+    shape: Shape,
+    position: int,
+    value: object,
+    license: str | None,
+    revision: str | None = None,
+    raw: str = "",
+) -> Row:
+    """The Row of one value, or of the BadRow that it is; `license` and `revision` hold where the row names none."""
+    source_id = str(position)
+    try:
+        if isinstance(value, BadRow):
+            raise value
+        if not isinstance(value, Mapping):
+            raise BadRow("not_an_object", f"the row is {type(value).__name__}")
+        source_id = shape.row_id(value, position)
+        license = shape.row_license(value) or license
+        revision = shape.row_revision(value) or revision
+        talk = split_turns(shape.read(value))
+    except BadRow as bad:
+        text = raw or _evidence(value)
+        return Row(source, source_id, position, revision, license, reason=bad.reason, detail=bad.detail, raw=text)
+    return Row(source, source_id, position, revision, license, talk.turns, talk.prompt, talk.response, detail=talk.note)
 
 
 def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:
