@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from curate.sources.code_files import CODE_SUFFIXES, CodeSource, code_paths, is_
 from curate.sources.files import shown
 from curate.sources.hub import HUB, HubSource, open_hub
 from curate.sources.shapes import parse_map
+from curate.sources.spec import SourceSpec, parse_spec
 from curate.sources.streams import COMPRESSED, kind_of
 from curate.sources.tables import TableSource, open_table
-from curate.sources.types import Source
+from curate.sources.types import Row, Source
 
 __all__ = ["BUNDLED", "bundled_folder", "open_sources"]
 
@@ -43,7 +44,9 @@ def open_sources(specs: Sequence[str], column_map: str | None = None, license: s
     file, all but .parquet also compressed (.gz, .zst), or a folder: of source files (searched in all its depth; tables
     in such a folder are not read), else of .jsonl and .parquet files, else of .csv and .tsv files, each a source;
     or a .zip, .tar, .tar.gz, .tgz or .tar.zst of source files;
-    or `hf://USER/NAME[/CONFIG][@REVISION][:SPLIT]`, a dataset of the Hub.
+    or `hf://USER/NAME[/CONFIG][@REVISION][:SPLIT]`, a dataset of the Hub. Behind each may stand
+    `?map=...&license=...`, options that hold for it alone (`curate.sources.spec`).
+
     `column_map` names the columns (`prompt=COL,response=COL`; also messages, id, license) of every table but the
     bundled one; `license` holds for rows that name none.
 
@@ -53,18 +56,45 @@ def open_sources(specs: Sequence[str], column_map: str | None = None, license: s
     if not specs:
         raise OptionError(f"no source is named; {_ACCEPTED}.")
     known: list[_Known] = []
-    for spec in specs:
-        if spec == BUNDLED:
-            known.append(_bundled(license))
-        elif spec.startswith(HUB):
-            known.append((open_hub(spec, mapping, license), Path(spec)))
-        else:
-            known += _named(Path(spec), mapping, license)
+    own: list[dict[str, object]] = []
+    for spec in map(parse_spec, specs):
+        opened = _opened(spec, mapping if spec.map is None else parse_map(spec.map), spec.license or license)
+        known += opened
+        own += [spec.own] * len(opened)
     paths = Counter(os.path.realpath(path) for _, path in known)
     twice = next((path for _, path in known if paths[os.path.realpath(path)] > 1), None)
     if twice is not None:
         raise OptionError(f"{shown(twice)} is named twice; name each source once.")
-    return list(_told_apart(known))
+    return [
+        _WithOptions(source, options) if options else source
+        for source, options in zip(_told_apart(known), own, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _WithOptions:
+    """A source whose fingerprint says which options it has for itself: with others its rows are other rows."""
+
+    source: _Opened
+    options: dict[str, object]
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def fingerprint(self) -> dict[str, object]:
+        return {**self.source.fingerprint(), **self.options}
+
+    def rows(self) -> Iterator[Row]:
+        return self.source.rows()
+
+
+def _opened(spec: SourceSpec, mapping: Mapping[str, str], license: str | None) -> list[_Known]:
+    if spec.place == BUNDLED:
+        return [_bundled(license)]
+    if spec.place.startswith(HUB):
+        return [(open_hub(spec.place, mapping, license), Path(spec.place))]
+    return _named(Path(spec.place), mapping, license)
 
 
 def bundled_folder() -> Path:
