@@ -12,7 +12,7 @@ from typing import Any
 
 from curate.errors import CusetError, OptionError, SourceError
 from curate.sources.shapes import Shape, choose_shape, peeked
-from curate.sources.tables import read_row
+from curate.sources.tables import read_row, warn_if_swapped
 from curate.sources.types import Row
 
 __all__ = ["HUB", "HubSource", "open_hub"]
@@ -74,11 +74,13 @@ def open_hub(spec: str, mapping: Mapping[str, str], license: str | None) -> HubS
         splits = datasets.get_dataset_split_names(where, config, revision=commit)
         split = _choice(spec, "split", split, splits, "train", ":SPLIT")
         table = _stream(repository, config, split, commit)
-        rows = [peeked(row) for row in islice(table, _PEEK_ROWS)]
-    if not rows:
+        first = list(islice(table, _PEEK_ROWS))
+    if not first:
         raise SourceError(f"{spec} holds no rows.")
     name = f"{repository}:{split}" if config == "default" else f"{repository}/{config}:{split}"
-    return HubSource(name, repository, config, split, commit, choose_shape(rows, spec, mapping), license)
+    shape = choose_shape([peeked(row) for row in first], spec, mapping)
+    warn_if_swapped(spec, shape, first)
+    return HubSource(name, repository, config, split, commit, shape, license)
 
 
 def _choice(spec: str, what: str, wanted: str | None, found: list[str], usual: str, how: str) -> str:

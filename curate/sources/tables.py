@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,9 @@ from curate.sources.shapes import Shape, choose_shape, peeked
 from curate.sources.streams import kind_of, lines_of, read_whole
 from curate.sources.types import Row
 
-__all__ = ["TableSource", "open_table", "read_row"]
+__all__ = ["TableSource", "open_table", "read_row", "warn_if_swapped"]
+
+_log = logging.getLogger(__name__)
 
 Item = tuple[int, object, str]
 """Position, the row or the BadRow that it is, and its text where there is no row to show (empty otherwise)."""
@@ -27,6 +30,7 @@ Item = tuple[int, object, str]
 _PEEK_ROWS = 200
 _PEEK_LINES = 5000
 _BATCH = 128
+_SWAP_ROWS, _SWAP_LEAST = 20, 5
 _MAX_JSON = 2**30
 """Bytes of a .json file, which is held in memory as a whole."""
 
@@ -96,12 +100,16 @@ def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:
         ids = [name for name in names if peeked({name: True})[name]]
         first = islice(_parquet_items(path, ids), _PEEK_ROWS) if ids else []
         rows = [dict.fromkeys(names) | value for _, value, _raw in first if isinstance(value, dict)]
-        return choose_shape(rows or [dict.fromkeys(names)], shown(path), mapping)
+        shape = choose_shape(rows or [dict.fromkeys(names)], shown(path), mapping)
+        warn_if_swapped(shown(path), shape, (value for _, value, _raw in _parquet_items(path, shape.columns)))
+        return shape
     rows = []
+    start: list[object] = []
     line = 0
     for line, (_, value, _raw) in enumerate(_items(path, None), start=1):
         if isinstance(value, Mapping):
             rows.append(peeked(value))
+            start += [value] if len(start) < _SWAP_ROWS else []
         if len(rows) == _PEEK_ROWS or line == _PEEK_LINES:
             break
     if line == 0:
@@ -110,9 +118,28 @@ def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:
     if not rows:
         what = "has as many fields as its header" if named else "is a JSON object"
         raise SourceError(f"{shown(path)}: none of its first {line} rows {what}.")
-    return choose_shape(
-        rows, f"{shown(path)} (its first line has to name the columns)" if named else shown(path), mapping
-    )
+    where = f"{shown(path)} (its first line has to name the columns)" if named else shown(path)
+    shape = choose_shape(rows, where, mapping)
+    warn_if_swapped(shown(path), shape, start)
+    return shape
+
+
+def warn_if_swapped(where: str, shape: Shape, values: Iterable[object]) -> None:
+    """Says so, in the log, when the first prompts hold kernels and their answers none.
+
+    It stays a warning: a set of explanations of kernels looks the same, and its rows are refused one by one, for
+    want of a kernel, in any case, so that nothing wrong gets into a dataset.
+    """
+    rows = [read_row("", shape, 1, value, None) for value in islice(values, _SWAP_ROWS)]
+    read = [row for row in rows if row.reason is None]
+    if (
+        len(read) >= _SWAP_LEAST
+        and all("__global__" in row.prompt for row in read)
+        and not any("__global__" in row.response for row in read)
+    ):
+        one, two = shape.required if len(shape.required) == 2 else ("COLUMN", "COLUMN")
+        remedy = f"--map prompt={two},response={one}"
+        _log.warning("%s: its first prompts hold kernels and its answers none; if they are swapped: %s", where, remedy)
 
 
 def _items(path: Path, shape: Shape | None) -> Iterator[Item]:
