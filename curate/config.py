@@ -22,7 +22,8 @@ class BuildConfig:
     """
 
     source: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """`bundled` (also without one), a .jsonl, .json, .parquet, .cu or .cuh file, or a folder of sources or tables."""
+    """`bundled` (also without one), a .jsonl, .json, .csv, .tsv, .parquet, .cu or .cuh file, an archive or a folder of
+    them, or `hf://USER/NAME[/CONFIG][@REVISION][:SPLIT]`. `?map=...&license=...` behind it hold for it alone."""
     out: Path | None = None
     """The dataset's folder. Without one: data/build/NAME, after the first source."""
     map: str | None = None

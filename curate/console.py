@@ -88,12 +88,23 @@ def _from_yaml(file: Path, given: Set[str]) -> list[str]:
             arguments.append(option if value else option.replace("--", "--no-", 1))
         else:
             for one in value if isinstance(value, list) else [value]:
+                if key == "source" and isinstance(one, dict):
+                    one = _source(file, one)
                 if not isinstance(one, (str, int, float)) or isinstance(one, bool):
                     raise OptionError(f"--config {file}: {key} must be a text or a number, or a list of them")
                 arguments += [option, str(one)]
     if any("\0" in a or a != a.encode("utf-8", "replace").decode() for a in arguments):
         raise OptionError(f"--config {file}: an option holds a character that no option can hold")
     return arguments
+
+
+def _source(file: Path, item: dict[object, object]) -> str:
+    from curate.sources import spec_text
+
+    try:
+        return spec_text(item)
+    except OptionError as error:
+        raise OptionError(f"--config {file}: {error}") from None
 
 
 def main(run: Callable[[Sequence[str]], int]) -> None:

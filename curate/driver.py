@@ -33,7 +33,7 @@ from curate.previous import PreviousScores
 from curate.progress import Reporter
 from curate.regions import NEEDS, NeutralMean, find_regions, region_rows
 from curate.schema import REGIONS, SHARD_TABLES
-from curate.sources import BUNDLED, Row, Source, open_sources
+from curate.sources import BUNDLED, Row, Source, open_sources, parse_spec
 from curate.stages import (
     JUDGED_EARLY,
     MODEL_STAGES,
@@ -57,8 +57,8 @@ Refusals = dict[int, tuple[str, str, str]]
 
 def default_out(config: BuildConfig) -> Path:
     """data/build/NAME, after the first source."""
-    first = (config.source or ("bundled",))[0]
-    return Path("data") / "build" / (Path(first).resolve().stem if first != "bundled" else "bundled")
+    first = parse_spec((config.source or (BUNDLED,))[0])
+    return Path("data") / "build" / (first.stem or "source")
 
 
 def build_dataset(config: BuildConfig, scorer: Scorer | None = None) -> dict[str, Any]:
@@ -113,8 +113,11 @@ class _Build:
         """Refuses a source inside the output folder, which --overwrite would delete, and an output inside a source."""
         out = self.out.resolve()
         for spec in self.config.source:
-            path = Path(spec).resolve()
-            if spec != BUNDLED and (path.is_relative_to(out) or (path.is_dir() and out.is_relative_to(path))):
+            place = parse_spec(spec).place
+            if place == BUNDLED or place.startswith("hf://"):
+                continue
+            path = Path(place).resolve()
+            if path.is_relative_to(out) or (path.is_dir() and out.is_relative_to(path)):
                 raise OptionError(f"--out {self.out} and --source {spec} lie inside each other; give another --out")
 
     # -- pass 1: read, extract, parse -------------------------------------------------------------------------------

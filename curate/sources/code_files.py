@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from curate.errors import SourceError
 from curate.sources.files import digest, shown
 from curate.sources.instruction import instruction_for, spdx_license
+from curate.sources.streams import Broken, kind_of, pieces_of
 from curate.sources.types import Row
 
-__all__ = ["CODE_SUFFIXES", "CodeSource", "code_paths"]
+__all__ = ["CODE_SUFFIXES", "MAX_CODE", "CodeSource", "code_paths", "code_row", "is_code", "refused_row"]
 
 CODE_SUFFIXES = (".cu", ".cuh")
-_MAX_BYTES = 16 * 2**20
+MAX_CODE = 16 * 2**20
+"""Bytes of one source file."""
 _TEXT_CONTROLS = b"\t\n\r\f\v\x1a\x1b"
 
 
@@ -42,30 +45,58 @@ class CodeSource:
 
     def _row(self, position: int, path: str) -> Row:
         refusal = _refusal(self.folder, path)
-        data = b""
+        data = bytearray()
         if refusal is None:
             try:
-                data = (self.folder / path).read_bytes()
-            except OSError as error:
-                refusal = "unreadable", error.strerror or type(error).__name__
-        refusal = refusal or _binary(data)
-        text = data.decode("utf-8-sig", "replace")
-        if refusal is None and "\0" in text:
-            refusal = "nul_character", f"at character {text.find(chr(0))}"
+                for piece in pieces_of(self.folder / path):
+                    data += piece
+                    if len(data) > MAX_CODE:
+                        refusal = "too_large", f"more than {MAX_CODE} bytes"
+                        del data[1000:]
+                        break
+            except Broken:
+                refusal = "truncated", "the compressed file is cut off; fetch or write it again"
+            except SourceError as error:
+                refusal = "unreadable", str(error).removeprefix(f"{shown(self.folder / path)}: ")
         if refusal is not None:
-            reason, detail = refusal
-            return Row(self.name, shown(path), position, license=self.license, reason=reason, detail=detail, raw=text)
-        prompt = instruction_for(text, shown(Path(path).name))
-        return Row(
-            self.name,
-            shown(path),
-            position,
-            license=spdx_license(text) or self.license,
-            messages=(("user", prompt), ("assistant", text)),
-            prompt=prompt,
-            response=text,
-            synthetic_prompt=True,
-        )
+            return refused_row(self.name, path, position, self.license, refusal, bytes(data))
+        return code_row(self.name, path, position, self.license, bytes(data))
+
+
+def is_code(path: str) -> bool:
+    """Whether a file's name says that it is CUDA source, compressed or not."""
+    return kind_of(path)[0] in CODE_SUFFIXES
+
+
+def code_row(source: str, path: str, position: int, license: str | None, data: bytes) -> Row:
+    """The row of one source file; bytes that are no text make it a refused one."""
+    refusal = _binary(data)
+    text = data.decode("utf-8-sig", "replace")
+    if refusal is None and "\0" in text:
+        refusal = "nul_character", f"at character {text.find(chr(0))}"
+    if refusal is not None:
+        return refused_row(source, path, position, license, refusal, data)
+    name = Path(path).name
+    prompt = instruction_for(text, shown(name[: len(name) - len(kind_of(name)[1])]))
+    return Row(
+        source,
+        shown(path),
+        position,
+        license=spdx_license(text) or license,
+        messages=(("user", prompt), ("assistant", text)),
+        prompt=prompt,
+        response=text,
+        synthetic_prompt=True,
+    )
+
+
+def refused_row(
+    source: str, path: str, position: int, license: str | None, refusal: tuple[str, str], data: bytes = b""
+) -> Row:
+    """The row of a file that cannot be read as source, for a (reason, detail)."""
+    reason, detail = refusal
+    text = data.decode("utf-8-sig", "replace")
+    return Row(source, shown(path), position, license=license, reason=reason, detail=detail, raw=text)
 
 
 def code_paths(folder: Path) -> list[str]:
@@ -73,7 +104,7 @@ def code_paths(folder: Path) -> list[str]:
     found: list[str] = []
     for place, folders, files in os.walk(folder, followlinks=False):
         inside = Path(place).relative_to(folder)
-        found += [str(inside / name) for name in files if name.lower().endswith(CODE_SUFFIXES)]
+        found += [str(inside / name) for name in files if is_code(name)]
         found += [
             str(inside / name)
             for name in folders
@@ -97,8 +128,8 @@ def _refusal(folder: Path, path: str) -> tuple[str, str] | None:
         return "unreadable", getattr(error, "strerror", None) or type(error).__name__
     if not stat.S_ISREG(status.st_mode):
         return "unreadable", "no regular file"
-    if status.st_size > _MAX_BYTES:
-        return "too_large", f"{status.st_size} bytes, more than {_MAX_BYTES}"
+    if status.st_size > MAX_CODE:
+        return "too_large", f"{status.st_size} bytes, more than {MAX_CODE}"
     return None
 
 

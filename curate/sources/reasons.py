@@ -6,6 +6,8 @@ __all__ = ["READ_REASONS"]
 
 READ_REASONS: dict[str, str] = {
     "broken_json": "the line is no JSON, or it is cut off or nested too deeply",
+    "broken_csv": "a quote in the record is not closed, or text follows a closing quote",
+    "ragged_row": "the record has more or fewer fields than the header names columns",
     "not_an_object": "the line is JSON, but no object with columns",
     "wrong_type": "a column or a message holds something else than text",
     "missing_prompt": "the prompt is absent or null, or no user turn comes before the answer",
@@ -16,8 +18,10 @@ READ_REASONS: dict[str, str] = {
     "nul_character": "the text holds a NUL character",
     "lone_surrogate": "the text holds half of a surrogate pair, which has no UTF-8 form",
     "binary_file": "the file holds binary data under the name of a source file",
-    "too_large": "the file is larger than any hand-written source",
+    "too_large": "the line, or the source file, is larger than any hand-written answer",
+    "truncated": "the compressed file is cut off here; the rows before are whole",
     "symlink_outside": "the link leads out of the folder",
+    "path_outside": "the name of a file in an archive leads out of the archive's folder",
     "unreadable": "the file cannot be opened, or is no regular file",
 }
 """Reason -> one line of meaning. Blank prompts and responses are read, and left to the filters."""

@@ -1,9 +1,10 @@
-"""Rows of JSON Lines, JSON and Parquet files."""
+"""Rows of JSON Lines, JSON, CSV and Parquet files; all but the last may be compressed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,11 +14,15 @@ import pyarrow.parquet as pq
 
 from curate.errors import SourceError
 from curate.sources.conversation import BadRow, split_turns
+from curate.sources.delimited import delimited_items
 from curate.sources.files import digest, shown
 from curate.sources.shapes import Shape, choose_shape, peeked
+from curate.sources.streams import kind_of, lines_of, read_whole
 from curate.sources.types import Row
 
-__all__ = ["TableSource", "open_table"]
+__all__ = ["TableSource", "open_table", "read_row", "warn_if_swapped"]
+
+_log = logging.getLogger(__name__)
 
 Item = tuple[int, object, str]
 """Position, the row or the BadRow that it is, and its text where there is no row to show (empty otherwise)."""
@@ -25,6 +30,9 @@ Item = tuple[int, object, str]
 _PEEK_ROWS = 200
 _PEEK_LINES = 5000
 _BATCH = 128
+_SWAP_ROWS, _SWAP_LEAST = 20, 5
+_MAX_JSON = 2**30
+"""Bytes of a .json file, which is held in memory as a whole."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +56,34 @@ class TableSource:
         for path, shape in zip(self.paths, self.shapes, strict=True):
             position = 0
             for position, value, raw in _items(path, shape):
-                yield self._row(shape, before + position, value, raw)
+                yield read_row(self.name, shape, before + position, value, self.license, raw=raw)
             before += position
 
-    def _row(self, shape: Shape, position: int, value: object, raw: str) -> Row:
-        source_id, license, revision = str(position), self.license, None
-        try:
-            if isinstance(value, BadRow):
-                raise value
-            if not isinstance(value, Mapping):
-                raise BadRow("not_an_object", f"the row is {type(value).__name__}")
-            source_id = shape.row_id(value, position)
-            license = shape.row_license(value) or self.license
-            revision = shape.row_revision(value)
-            talk = split_turns(shape.read(value))
-        except BadRow as bad:
-            text = raw or _evidence(value)
-            return Row(
-                self.name, source_id, position, revision, license, reason=bad.reason, detail=bad.detail, raw=text
-            )
-        return Row(
-            self.name, source_id, position, revision, license, talk.turns, talk.prompt, talk.response, detail=talk.note
-        )
+
+def read_row(
+    source: str,
+    shape: Shape,
+    position: int,
+    value: object,
+    license: str | None,
+    revision: str | None = None,
+    raw: str = "",
+) -> Row:
+    """The Row of one value, or of the BadRow that it is; `license` and `revision` hold where the row names none."""
+    source_id = str(position)
+    try:
+        if isinstance(value, BadRow):
+            raise value
+        if not isinstance(value, Mapping):
+            raise BadRow("not_an_object", f"the row is {type(value).__name__}")
+        source_id = shape.row_id(value, position)
+        license = shape.row_license(value) or license
+        revision = shape.row_revision(value) or revision
+        talk = split_turns(shape.read(value))
+    except BadRow as bad:
+        text = raw or _evidence(value)
+        return Row(source, source_id, position, revision, license, reason=bad.reason, detail=bad.detail, raw=text)
+    return Row(source, source_id, position, revision, license, talk.turns, talk.prompt, talk.response, detail=talk.note)
 
 
 def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:
@@ -78,7 +92,7 @@ def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:
     """
     if path.stat().st_size == 0:
         raise SourceError(f"{shown(path)} is empty.")
-    if _suffix(path) == ".parquet":
+    if kind_of(path.name)[0] == ".parquet":
         table = _parquet(path)
         if table.metadata.num_rows == 0:
             raise SourceError(f"{shown(path)} holds no rows.")
@@ -86,29 +100,55 @@ def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:
         ids = [name for name in names if peeked({name: True})[name]]
         first = islice(_parquet_items(path, ids), _PEEK_ROWS) if ids else []
         rows = [dict.fromkeys(names) | value for _, value, _raw in first if isinstance(value, dict)]
-        return choose_shape(rows or [dict.fromkeys(names)], shown(path), mapping)
+        shape = choose_shape(rows or [dict.fromkeys(names)], shown(path), mapping)
+        warn_if_swapped(shown(path), shape, (value for _, value, _raw in _parquet_items(path, shape.columns)))
+        return shape
     rows = []
+    start: list[object] = []
     line = 0
     for line, (_, value, _raw) in enumerate(_items(path, None), start=1):
         if isinstance(value, Mapping):
             rows.append(peeked(value))
+            start += [value] if len(start) < _SWAP_ROWS else []
         if len(rows) == _PEEK_ROWS or line == _PEEK_LINES:
             break
     if line == 0:
         raise SourceError(f"{shown(path)} holds no rows.")
+    named = kind_of(path.name)[0] in (".csv", ".tsv")
     if not rows:
-        raise SourceError(f"{shown(path)}: none of its first {line} rows is a JSON object.")
-    return choose_shape(rows, shown(path), mapping)
+        what = "has as many fields as its header" if named else "is a JSON object"
+        raise SourceError(f"{shown(path)}: none of its first {line} rows {what}.")
+    where = f"{shown(path)} (its first line has to name the columns)" if named else shown(path)
+    shape = choose_shape(rows, where, mapping)
+    warn_if_swapped(shown(path), shape, start)
+    return shape
 
 
-def _suffix(path: Path) -> str:
-    return path.suffix.lower()
+def warn_if_swapped(where: str, shape: Shape, values: Iterable[object]) -> None:
+    """Says so, in the log, when the first prompts hold kernels and their answers none.
+
+    It stays a warning: a set of explanations of kernels looks the same, and its rows are refused one by one, for
+    want of a kernel, in any case, so that nothing wrong gets into a dataset.
+    """
+    rows = [read_row("", shape, 1, value, None) for value in islice(values, _SWAP_ROWS)]
+    read = [row for row in rows if row.reason is None]
+    if (
+        len(read) >= _SWAP_LEAST
+        and all("__global__" in row.prompt for row in read)
+        and not any("__global__" in row.response for row in read)
+    ):
+        one, two = shape.required if len(shape.required) == 2 else ("COLUMN", "COLUMN")
+        remedy = f"--map prompt={two},response={one}"
+        _log.warning("%s: its first prompts hold kernels and its answers none; if they are swapped: %s", where, remedy)
 
 
 def _items(path: Path, shape: Shape | None) -> Iterator[Item]:
-    if _suffix(path) == ".parquet":
+    kind, _ = kind_of(path.name)
+    if kind == ".parquet":
         yield from _parquet_items(path, None if shape is None else shape.columns)
-    elif _suffix(path) == ".json" and not _is_lines(path):
+    elif kind in (".csv", ".tsv"):
+        yield from delimited_items(path)
+    elif kind == ".json" and not _is_lines(path):
         for position, value in enumerate(_json_rows(path), start=1):
             yield position, value, ""
     else:
@@ -117,13 +157,10 @@ def _items(path: Path, shape: Shape | None) -> Iterator[Item]:
 
 def _jsonl_items(path: Path) -> Iterator[Item]:
     """Line by line, in bytes, so that one bad line stays one bad row. Blank lines are not rows."""
-    with _opening(path), path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if line.strip():
-                value = _parse(line)
-                yield number, value, line.decode("utf-8", "replace") if isinstance(value, BadRow) else ""
+    for number, (line, bad) in enumerate(lines_of(path), start=1):
+        if bad or line.strip():
+            value = bad or _parse(line)
+            yield number, value, line.decode("utf-8", "replace") if isinstance(value, BadRow) else ""
 
 
 def _parse(line: bytes) -> object:
@@ -143,20 +180,14 @@ def _parse(line: bytes) -> object:
 
 def _is_lines(path: Path) -> bool:
     """Whether a .json file is JSON Lines in truth: its first line is a whole object, and more follows."""
-    with _opening(path), path.open("rb") as file:
-        first = file.readline().removeprefix(b"\xef\xbb\xbf").strip()
-        return (
-            first.startswith(b"{")
-            and first.endswith(b"}")
-            and bool(file.read(4096).strip())
-            and isinstance(_parse(first), dict)
-        )
+    lines = (line.strip() for line, bad in islice(lines_of(path), 100) if bad is None)
+    first = next(lines, b"")
+    return first.startswith(b"{") and first.endswith(b"}") and any(lines) and isinstance(_parse(first), dict)
 
 
 def _json_rows(path: Path) -> list[object]:
     """A list of rows, the one list inside an object, or an object of columns. Held in memory as a whole."""
-    with _opening(path):
-        data = path.read_bytes()
+    data = read_whole(path, _MAX_JSON)
     try:
         value = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -232,20 +263,6 @@ def _python_rows(batch: pa.RecordBatch) -> Iterator[object]:
 def _broken_parquet(path: Path, error: Exception, where: str = "") -> SourceError:
     reason = str(error).split("\n")[0].replace(str(path), path.name)[:200]
     return SourceError(f"{shown(path)}: not a whole Parquet file{where} ({reason}); fetch or write it again.")
-
-
-class _opening:
-    """OSError on opening or reading becomes one line."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise SourceError(f"{shown(self.path)}: cannot be read ({error.strerror}).") from None
 
 
 def _evidence(value: object) -> str:

@@ -46,7 +46,7 @@ class Source(Protocol):
         """Stable, free of machine paths, unique in a build."""
 
     def fingerprint(self) -> dict[str, object]:
-        """name, kind, bytes, sha256: what the manifest keeps to know this input again."""
+        """name, kind, bytes, sha256 (of the Hub: revision): what the manifest keeps to know this input again."""
 
     def rows(self) -> Iterator[Row]:
         """One Row for every input row, in order. Raises SourceError where the file itself breaks off."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -67,13 +68,15 @@ def test_folder_of_tables_gives_a_source_for_each(tmp_path: Path) -> None:
     ("name", "words"),
     [
         ("absent.jsonl", ["does not exist"]),
-        ("notes.txt", ["unknown kind", ".jsonl, .json, .parquet, .cu, .cuh"]),
-        ("empty", ["holds no .cu, .cuh, .jsonl or .parquet file"]),
+        ("notes.txt", ["unknown kind", ".jsonl, .json, .parquet, .csv, .tsv, .cu, .cuh", ".gz or .zst"]),
+        ("empty", ["holds no .cu, .cuh, .jsonl, .parquet, .csv, .tsv file"]),
+        ("a.parquet.gz", ["unknown kind"]),
         ("nul\0.cu", ["nul\ufffd.cu does not exist"]),
     ],
 )
 def test_what_cannot_be_a_source(tmp_path: Path, name: str, words: list[str]) -> None:
     (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "a.parquet.gz").write_text("x")
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceError) as caught:
         open_sources([f"{tmp_path}/{name}"], None, None)
@@ -91,3 +94,14 @@ def test_source_named_twice(tmp_path: Path) -> None:
 def test_no_source_at_all() -> None:
     with pytest.raises(OptionError, match="no source"):
         open_sources([], None, None)
+
+
+def test_tables_of_a_folder_csv_only_where_nothing_else_is(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "set", a=LINE)
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(LINE.encode()))
+    (folder / "stats.csv").write_text("rows,bytes\n1,2\n")
+    assert [source.name for source in open_sources([str(folder)], None, None)] == ["a.jsonl", "b.jsonl.gz"]
+    (folder / "a.jsonl").unlink()
+    (folder / "b.jsonl.gz").unlink()
+    (folder / "stats.csv").write_text("prompt,response\nQ,A\n")
+    assert [source.name for source in open_sources([str(folder)], None, None)] == ["stats.csv"]

@@ -241,3 +241,41 @@ def test_unknown_shape_names_columns_nearest_preset_and_remedy(tmp_path: Path) -
 def test_shape_is_the_one_that_most_rows_have(tmp_path: Path) -> None:
     rows = [{"messages": "x"}] + [{"prompt": "Q", "response": "A"}] * 3
     assert [row.reason for row in read(tmp_path, *rows)] == ["missing_prompt", None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "rows", "told"),
+    [
+        ("__global__ void k() {}", "Write a kernel.", 5, True),
+        ("__global__ void k() {}", "Write a kernel.", 4, False),
+        ("Write a kernel.", "__global__ void k() {}", 5, False),
+        ("__global__ void k() {}", "__global__ void faster() {}", 5, False),
+        ("Write a kernel.", "I cannot.", 5, False),
+    ],
+)
+def test_swapped_columns_are_told_and_read_as_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, prompt: str, response: str, rows: int, told: bool
+) -> None:
+    found = read(tmp_path, *[{"prompt": prompt, "response": response}] * rows)
+    assert [(row.prompt, row.response, row.reason) for row in found] == [(prompt, response, None)] * rows
+    said = [record.getMessage() for record in caplog.records if "swapped" in record.getMessage()]
+    assert [line.endswith("if they are swapped: --map prompt=response,response=prompt") for line in said] == [
+        True
+    ] * told
+
+
+def test_ids_that_come_twice_further_down_keep_both_rows(tmp_path: Path) -> None:
+    rows = [{"id": f"r{i % 300}", "prompt": f"Q{i}", "response": "A"} for i in range(400)]
+    found = read(tmp_path, *rows)
+    assert [row.prompt for row in found] == [f"Q{i}" for i in range(400)]
+    assert found[0].source_id == found[300].source_id == "r0"
+    assert [row.position for row in found] == list(range(1, 401))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response"),
+    [([["Q"]], [["A"]]), ([[]], "A"), (["Q", ["Q"]], ["A", "A"]), ("Q", [["A"], ["B"]]), ([{"a": [1]}], ["A"])],
+)
+def test_nested_lists_are_a_reason(tmp_path: Path, prompt: Any, response: Any) -> None:
+    good, bad = read(tmp_path, {"prompt": "Q", "response": "A"}, {"prompt": prompt, "response": response})
+    assert (good.reason, bad.reason, bad.response) == (None, "wrong_type", "")
