@@ -26,11 +26,12 @@ from curate.errors import CusetError, OptionError, SourceError
 from curate.filters import FILTERS
 from curate.folder import OutFolder
 from curate.frames import FAILED, frame_of, refuse
+from curate.keys import scores_key, stage_keys
 from curate.manifest import write_manifest
 from curate.pool import cores, in_order
 from curate.previous import PreviousScores
 from curate.progress import Reporter
-from curate.schema import TABLES
+from curate.schema import TABLES, table_columns
 from curate.sources import BUNDLED, Row, Source, open_sources
 from curate.stages import (
     JUDGED_EARLY,
@@ -39,8 +40,6 @@ from curate.stages import (
     Context,
     run_filters,
     run_stages,
-    scores_key,
-    stage_keys,
 )
 from curate.store import is_whole, part_files, read_part, replace_file, write_part
 
@@ -89,6 +88,8 @@ class _Build:
         }
         if not self.config.skip_scoring:
             inputs["scorer"] = self.context.scorer_identity()
+        if self.context.reference is not None:
+            inputs["reference"] = self.context.reference.identity()
         keys = stage_keys(self.config, inputs)
         plan = {
             "build": f"{keys['weigh']}-{self.config.shard_rows}",
@@ -184,7 +185,7 @@ class _Build:
 
     def _annotate(self, refusals: Refusals) -> None:
         began, finished = time.monotonic(), 0
-        self.context.previous = PreviousScores(self.folder.previous)
+        self.context.previous = PreviousScores(self.folder.previous, self.config.extra_scores)
         with Reporter("annotate" if self.config.skip_scoring else "score", self.to_annotate) as self.reporter:
             for number, path in enumerate(part_files(self.parsed)):
                 parts = {table: self.out / table / f"part-{number:05d}.parquet" for table in TABLES}
@@ -193,7 +194,7 @@ class _Build:
                 if not all(is_whole(part) for part in parts.values()):
                     frame = run_stages(MODEL_STAGES, refuse(read_part(path), here), self.context)
                     for table, rows in _tables(frame).items():
-                        write_part(rows, TABLES[table], parts[table])
+                        write_part(rows, table_columns(table, self.config.extra_scores), parts[table])
                 finished += marks["reason"].null_count() - len(here)
                 self.reporter.advance(rows=finished - self.reporter.rows)
         self.seconds["annotate"] = time.monotonic() - began

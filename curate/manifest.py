@@ -13,7 +13,7 @@ import duckdb
 import yaml
 
 from curate.config import BuildConfig
-from curate.schema import FORMAT_VERSION, SAMPLES
+from curate.schema import FORMAT_VERSION, table_columns
 from curate.store import attach_views, replace_file
 from curate.summary import findings
 from curate.taxonomy import CATEGORIES, LOCATIONS
@@ -31,8 +31,8 @@ _PACKAGES = (
     "polars",
     "pyarrow",
 )
-_NOT_OF_THE_DATA = ("source", "out", "model", "jobs", "overwrite", "shard_rows")
-"""Options that leave no mark in the data, or hold paths of this machine; sources and model are named by content
+_NOT_OF_THE_DATA = ("source", "out", "model", "reference", "jobs", "overwrite", "shard_rows")
+"""Options that leave no mark in the data, or hold paths of this machine; sources and models are named by content
 instead."""
 
 
@@ -53,7 +53,7 @@ def write_manifest(
         "locations": list(LOCATIONS),
         "findings": None if config.skip_scoring else _findings(out),
     }
-    replace_file(out / "README.md", _card(manifest).encode())
+    replace_file(out / "README.md", _card(manifest, config).encode())
     replace_file(out / "manifest.json", (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
     return manifest
 
@@ -65,7 +65,7 @@ def _findings(out: Path) -> dict[str, Any]:
     return findings(connection)
 
 
-def _card(manifest: Mapping[str, Any]) -> str:
+def _card(manifest: Mapping[str, Any], config: BuildConfig) -> str:
     """The dataset card: the YAML that makes the folder loadable, how it was made, its columns."""
     counts = manifest["counts"]
     rows = {"samples": counts["accepted"], "rejected": counts["read"] - counts["accepted"]}
@@ -84,7 +84,7 @@ def _card(manifest: Mapping[str, Any]) -> str:
         f"{counts['accepted']} of {counts['read']} rows, made by cuset. `rejected/` says of every other row why it is"
         " not here; `manifest.json` says how the dataset was made.", "",
         "| column | type | meaning |", "|---|---|---|",
-        *(f"| `{c.name}` | {c.type} | {c.meaning} |" for c in SAMPLES), "",
+        *(f"| `{c.name}` | {c.type} | {c.meaning} |" for c in table_columns("samples", config.extra_scores)), "",
         "The numbers in `category`: " + ", ".join(f"{n} {name}" for n, name in enumerate(CATEGORIES)) + ".", "",
         "The numbers in `location`: " + ", ".join(f"{n} {name}" for n, name in enumerate(LOCATIONS)) + ".", "",
     ]  # fmt: skip

@@ -14,7 +14,9 @@ import pytest
 from jaxtyping import install_import_hook
 
 # Shapes in signatures are checked while the tests run; the hook must stand before the modules are imported.
-install_import_hook(["curate.align", "curate.score", "curate.tokens", "curate.weights"], "beartype.beartype")
+install_import_hook(
+    [f"curate.{name}" for name in ("align", "causal", "score", "statistics", "tokens", "weights")], "beartype.beartype"
+)
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
