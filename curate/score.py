@@ -160,17 +160,13 @@ class ModelScorer:
         at = [(row, j - 1) for row, (tokens, prompt) in enumerate(batch) for j in range(prompt, len(tokens))]
         rows, columns = torch.tensor(at, device=self.device).T
         target = ids[rows, columns + 1]
-        parts = [
-            {name: x.cpu() for name, x in self._figures(logits, target[part]).items()}
-            for part, logits in self.causal.logits(ids, mask, rows, columns)
-        ]
-        values = {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
+        values: dict[str, Array] = {}
+        for part, logits in self.causal.logits(ids, mask, rows, columns):
+            _put(values, part, len(target), self._figures(logits, target[part]))
         if self.reference is not None:
-            own = [
-                token_statistics(logits, target[part])[0].cpu()
-                for part, logits in self.reference.logits(ids, mask, rows, columns)
-            ]
-            values["ref_logprob"] = torch.cat(own).numpy()
+            for part, logits in self.reference.logits(ids, mask, rows, columns):
+                logprob, _, _ = token_statistics(logits, target[part])
+                _put(values, part, len(target), {"ref_logprob": logprob})
         cuts = np.cumsum([len(tokens) - prompt for tokens, prompt in batch])[:-1]
         split = {name: np.split(x, cuts) for name, x in values.items()}
         return [TokenScores(**{name: x[row] for name, x in split.items()}) for row in range(len(batch))]
@@ -187,6 +183,19 @@ class ModelScorer:
             if self.config.entropy_top20:
                 figures["entropy_top20"] = entropy_of_top(top[:, :TOP])
         return figures
+
+
+def _put(values: dict[str, Array], part: slice, length: int, figures: Mapping[str, Tensor]) -> None:
+    """Lays the figures of a chunk into arrays of the whole pass.
+
+    Kept as tensors of their own, they would be cut out of the memory that the logits of the chunk have just left: the
+    next chunk's no longer fit there, and the process grows by gigabytes.
+    """
+    for name, x in figures.items():
+        own = x.cpu().numpy()
+        if name not in values:
+            values[name] = np.empty((length, *own.shape[1:]), own.dtype)
+        values[name][part] = own
 
 
 def _device(name: str) -> torch.device:

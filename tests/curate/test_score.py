@@ -148,3 +148,11 @@ def test_packed_weights_give_the_plain_products() -> None:
         expected = plain(x)
         assert pack_linear_layers(packed) == 2
         torch.testing.assert_close(packed(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_memory_never_holds_the_logits_of_a_sample() -> None:
+    """Chunks that leave their memory in pieces once took twice what the whole takes."""
+    from tests.benchmarks.memory import VOCABULARY, peak_of
+
+    tokens = 1000
+    assert peak_of("cuset", tokens) < tokens * VOCABULARY * 4 / 1e6
