@@ -14,7 +14,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from curate.schema import TABLES
+from curate.schema import TABLES, table_columns
 
 __all__ = ["escape_markdown", "render_card"]
 
@@ -66,6 +66,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         "regions": manifest["regions"]["found"],
         "rejected": counts["read"] - counts["accepted"],
     }
+    extra = manifest.get("extra_scores", ())
     return environment.get_template("card.md.jinja").render(
         m=manifest,
         head=Markup(yaml.safe_dump(_head(manifest, rows), sort_keys=False, allow_unicode=False)),
@@ -73,8 +74,8 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         funnel=_funnel(counts),
         sources=[_source(s, manifest["rows"].get(s["name"], {})) for s in manifest["sources"]],
         tables={
-            name: [(Markup(c.name), Markup(c.type), Markup(c.meaning)) for c in columns]
-            for name, columns in TABLES.items()
+            name: [(Markup(c.name), Markup(c.type), Markup(c.meaning)) for c in table_columns(name, extra)]
+            for name in TABLES
         },
         number=lambda value: "-" if value is None else f"{value:.4f}",
     )

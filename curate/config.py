@@ -42,6 +42,12 @@ class BuildConfig:
     """Tokens of one forward pass, padding included. Without it: one sample a pass on a CPU, 16384 tokens on a GPU."""
     context: Literal["chat", "raw"] = "chat"
     """What is scored: the answer in the chat that the model's template makes, or its code after the start token."""
+    topk: int | None = None
+    """Store the K most probable tokens at every response token as well: topk_ids, topk_logprob."""
+    entropy_top20: bool = False
+    """Store the entropy of the 20 most probable tokens, renormalised, as well: entropy_top20."""
+    reference: str | None = None
+    """A second model with the same tokenizer, whose log-probability of the tokens is stored as well: ref_logprob."""
     skip_scoring: bool = False
     """Build everything that needs no model; the tokenizer is still the model's."""
     max_length: int = 4096
@@ -72,13 +78,25 @@ class BuildConfig:
     def __post_init__(self) -> None:
         """Refuses values that cannot work; raises OptionError with the option's name and its range."""
         for field, low, high in (
-            ("limit", 0, 2**40), ("batch_tokens", 1, 2**31), ("max_length", 2, 2**31), ("max_error_share", 0, 1),
-            ("tau", 0, 1), ("lambda_", 0, 1e4), ("window", 1, 2**31), ("shard_rows", 1, 2**20), ("jobs", 1, 1024),
-            ("region_gap", 0, 2**31),
+            ("limit", 0, 2**40), ("batch_tokens", 1, 2**31), ("topk", 1, 2**20), ("max_length", 2, 2**31),
+            ("max_error_share", 0, 1), ("tau", 0, 1), ("lambda_", 0, 1e4), ("window", 1, 2**31),
+            ("shard_rows", 1, 2**20), ("jobs", 1, 1024), ("region_gap", 0, 2**31),
         ):  # fmt: skip
             value = getattr(self, field)
             if value is not None and not low <= value <= high:
                 raise OptionError(f"--{field.rstrip('_').replace('_', '-')} {value}: must lie between {low} and {high}")
+
+        if self.skip_scoring and self.extra_scores:
+            raise OptionError(
+                "--skip-scoring: --topk, --entropy-top20 and --reference are scores; leave one or the other"
+            )
+
+    @property
+    def extra_scores(self) -> tuple[str, ...]:
+        """The columns of scores that are stored only when asked for, in their order in the files."""
+        topk = ("topk_ids", "topk_logprob") if self.topk else ()
+        top20 = ("entropy_top20",) if self.entropy_top20 else ()
+        return (*topk, *top20, *(("ref_logprob",) if self.reference else ()))
 
     def options(self, *names: str) -> dict[str, object]:
         """The named fields, ready for JSON: what a stage declares that it depends on."""

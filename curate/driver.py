@@ -27,22 +27,21 @@ from curate.errors import CusetError, OptionError, SourceError
 from curate.filters import FILTERS
 from curate.folder import OutFolder
 from curate.frames import FAILED, frame_of, refuse
+from curate.keys import plan_of, stage_keys
 from curate.manifest import write_manifest
 from curate.pool import cores, in_order
 from curate.previous import PreviousScores
 from curate.progress import Reporter
 from curate.regions import NEEDS, NeutralMean, find_regions, region_rows
-from curate.schema import REGIONS, SHARD_TABLES
+from curate.schema import REGIONS, SHARD_TABLES, table_columns
 from curate.sources import BUNDLED, Row, Source, open_sources, parse_spec
 from curate.stages import (
     JUDGED_EARLY,
     MODEL_STAGES,
     PARSE_STAGES,
     Context,
-    plan_of,
     run_filters,
     run_stages,
-    stage_keys,
 )
 from curate.store import is_whole, part_files, read_part, replace_file, write_part
 
@@ -91,6 +90,8 @@ class _Build:
         }
         if not self.config.skip_scoring:
             inputs["scorer"] = self.context.scorer_identity()
+        if self.context.reference is not None:
+            inputs["reference"] = self.context.reference.identity()
         keys = stage_keys(self.config, inputs)
         plan = plan_of(self.config, inputs, keys)
         if self.folder.plan is None and not self.config.skip_scoring:
@@ -186,7 +187,7 @@ class _Build:
 
     def _annotate(self, refusals: Refusals) -> None:
         began, finished = time.monotonic(), 0
-        self.context.previous = PreviousScores(self.folder.previous)
+        self.context.previous = PreviousScores(self.folder.previous, self.config.extra_scores)
         with Reporter("annotate" if self.config.skip_scoring else "score", self.to_annotate) as self.reporter:
             for number, path in enumerate(part_files(self.parsed)):
                 parts = {table: self.out / table / f"part-{number:05d}.parquet" for table in SHARD_TABLES}
@@ -195,7 +196,7 @@ class _Build:
                 if not all(is_whole(part) for part in parts.values()):
                     frame = run_stages(MODEL_STAGES, refuse(read_part(path), here), self.context)
                     for table, rows in _tables(frame).items():
-                        write_part(rows, SHARD_TABLES[table], parts[table])
+                        write_part(rows, table_columns(table, self.config.extra_scores), parts[table])
                 finished += marks["reason"].null_count() - len(here)
                 self.reporter.advance(rows=finished - self.reporter.rows)
         self.seconds["annotate"] = time.monotonic() - began

@@ -32,8 +32,8 @@ _PACKAGES = (
     "polars",
     "pyarrow",
 )
-_NOT_OF_THE_DATA = ("source", "out", "model", "jobs", "overwrite")
-"""Options that leave no mark in the data, or hold paths of this machine; sources and model are named by content
+_NOT_OF_THE_DATA = ("source", "out", "model", "reference", "jobs", "overwrite")
+"""Options that leave no mark in the data, or hold paths of this machine; sources and models are named by content
 instead."""
 
 
@@ -57,6 +57,7 @@ def write_manifest(
         "counts": dict(counts),
         "rows": _rows_of_sources(out),
         "regions": dict(regions),
+        "extra_scores": list(config.extra_scores),
         "categories": list(CATEGORIES),
         "locations": list(LOCATIONS),
         "findings": None if config.skip_scoring else _findings(out),

@@ -13,13 +13,15 @@ from curate.store import part_files, read_part
 
 __all__ = ["PreviousScores"]
 
-_COLUMNS = ["sample_id", "input_ids", "prompt_tokens", "logprob", "entropy", "rank"]
+_WHOLE = frozenset({"rank", "topk_ids"})
+_SCORES = ("logprob", "entropy", "rank")
 
 
 class PreviousScores:
     """The parts of a folder as a source of scores; memory grows with the number of samples, not with their tokens."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, extra_scores: Sequence[str] = ()) -> None:
+        self.scores = (*_SCORES, *extra_scores)
         self.part_of: dict[str, Path] = {}
         for part in part_files(folder):
             self.part_of.update(dict.fromkeys(read_part(part, columns=["sample_id"])["sample_id"], part))
@@ -29,14 +31,13 @@ class PreviousScores:
         wanted = {identity: (ids, prompt) for identity, ids, prompt in samples if identity in self.part_of}
         found = {}
         for part in sorted({self.part_of[identity] for identity in wanted}):
-            frame = read_part(part, columns=_COLUMNS).filter(pl.col("sample_id").is_in(list(wanted)))
+            columns = ["sample_id", "input_ids", "prompt_tokens", *self.scores]
+            frame = read_part(part, columns=columns).filter(pl.col("sample_id").is_in(list(wanted)))
             for row in frame.iter_rows(named=True):
                 ids, prompt = wanted[row["sample_id"]]
                 same = row["prompt_tokens"] == prompt and row["input_ids"] == ids.tolist()
                 if same and row["logprob"] is not None:
-                    found[row["sample_id"]] = TokenScores(
-                        np.array(row["logprob"], np.float32),
-                        np.array(row["entropy"], np.float32),
-                        np.array(row["rank"], np.int32),
-                    )
+                    found[row["sample_id"]] = TokenScores(**{
+                        name: np.array(row[name], np.int32 if name in _WHOLE else np.float32) for name in self.scores
+                    })  # fmt: skip
         return found

@@ -19,9 +19,10 @@ from curate.config import BuildConfig
 from curate.console import main, parse_options
 from curate.errors import DatasetError, OptionError
 from curate.folder import OutFolder
+from curate.keys import plan_of, stage_keys
 from curate.manifest import write_manifest
-from curate.schema import SAMPLES
-from curate.stages import Context, plan_of, reweighed, stage_keys
+from curate.schema import table_columns
+from curate.stages import Context, reweighed
 from curate.store import JOURNAL, part_files, read_manifest, read_part, write_part
 
 __all__ = ["ReweighConfig", "reweigh"]
@@ -64,7 +65,8 @@ def reweigh(config: ReweighConfig) -> dict[str, Any]:
             (config.path / "manifest.json").replace(held)
         old = json.loads(held.read_text(encoding="utf-8"))
         options = {f"{k}_" if k == "lambda" else k: v for k, v in old["config"].items()}
-        built = BuildConfig(**options, out=config.path)
+        reference = old["reference"]["name"] if "reference" in old else None
+        built = BuildConfig(**options, out=config.path, reference=reference)
         given = {k: v for k, v in vars(config).items() if k != "path" and v is not None}
         try:
             if built.skip_scoring:
@@ -76,8 +78,8 @@ def reweigh(config: ReweighConfig) -> dict[str, Any]:
         context = Context(wanted)
         for part in part_files(config.path / "samples"):
             frame = read_part(part)
-            write_part(reweighed(frame, context), SAMPLES, part)
-        inputs = {name: old[name] for name in ("sources", "model", "tokenizer", "scorer")}
+            write_part(reweighed(frame, context), table_columns("samples", wanted.extra_scores), part)
+        inputs = {name: old[name] for name in ("sources", "model", "tokenizer", "scorer", "reference") if name in old}
         keys = stage_keys(wanted, inputs)
         folder.replan(plan_of(wanted, inputs, keys))
         manifest = write_manifest(config.path, wanted, inputs, keys, old["counts"], old["regions"])

@@ -5,11 +5,13 @@ The order here is the order in the files.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 __all__ = [
+    "EXTRA_SCORES",
     "FORMAT_VERSION",
     "REFUSED",
     "REGIONS",
@@ -20,6 +22,7 @@ __all__ = [
     "TOKEN_LISTS",
     "Column",
     "arrow_schema",
+    "table_columns",
 ]
 
 FORMAT_VERSION = 1
@@ -61,6 +64,20 @@ _TOKENS = (
 )
 TOKEN_LISTS: tuple[str, ...] = tuple(c.name for c in _TOKENS)
 """Lists of equal length: len(input_ids) - prompt_tokens, one value a response token."""
+
+EXTRA_SCORES: tuple[Column, ...] = (
+    Column(
+        "topk_ids", pa.list_(pa.list_(pa.int32())), "ids of the most probable tokens at the token, falling (--topk)"
+    ),
+    Column("topk_logprob", pa.list_(pa.list_(pa.float16())), "natural logarithm of the probabilities of topk_ids"),
+    Column(
+        "entropy_top20",
+        pa.list_(pa.float16()),
+        "entropy of the 20 most probable tokens, renormalised, in nats (--entropy-top20)",
+    ),
+    Column("ref_logprob", pa.list_(pa.float16()), "logprob of the same token under the reference model (--reference)"),
+)
+"""Further token lists, in the files only when a build asks for them."""
 
 SAMPLES: tuple[Column, ...] = (
     Column("sample_id", pa.string(), "SHA-256 of the messages, first 32 hexadecimal digits"),
@@ -132,6 +149,12 @@ SHARD_TABLES: dict[str, tuple[Column, ...]] = {"samples": SAMPLES, "rejected": R
 
 TABLES: dict[str, tuple[Column, ...]] = {**SHARD_TABLES, "regions": REGIONS}
 """The tables of a dataset, each a folder of parts."""
+
+
+def table_columns(table: str, extra_scores: Collection[str] = ()) -> tuple[Column, ...]:
+    """The columns of a table in a build that asks for these extra scores."""
+    extra = tuple(c for c in EXTRA_SCORES if c.name in extra_scores) if table == "samples" else ()
+    return TABLES[table] + extra
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""Confidence of every response token under teacher forcing: log-probability, entropy and rank of the true token.
+"""Scores of every response token under teacher forcing: log-probability, entropy, rank, and what is asked for beside.
 
 Cost: 2 FLOP for each parameter of the body and token, 2 for each parameter of the head and response token, and the
 attention. The head runs on response positions only, in chunks, with the softmax in float32, so that the logits of a
@@ -9,90 +9,84 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int, Int32
+from jaxtyping import Float32, Int, Int32
 from numpy import ndarray as Array
 from torch import Tensor
 
+from curate.causal import CausalModel
 from curate.config import BuildConfig
 from curate.errors import ModelError, OptionError
 from curate.model import ModelFiles
-from curate.packed import can_pack, pack_linear_layers
+from curate.packed import can_pack
+from curate.reference import as_reference
+from curate.statistics import TOP, entropy_of_top, most_probable, token_statistics
 
-__all__ = ["ModelScorer", "Scorer", "StubScorer", "TokenScores", "token_statistics"]
+__all__ = ["ModelScorer", "Sample", "Scorer", "StubScorer", "TokenScores"]
 
 log = logging.getLogger(__name__)
 
-_CHUNK_VALUES = 1 << 23  # logits in memory at once: 32 MiB in float32
 _GPU_BATCH_TOKENS = 16384
+
+Sample = tuple[Int32[Array, "_"], int]
+"""input_ids, prompt_tokens"""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenScores:
-    """Of the T response tokens: log-probability and entropy in nats, rank from 1 (the model's first choice)."""
+    """Of the T response tokens: log-probability and entropy in nats, rank from 1 (the model's first choice).
+
+    None where it was not asked for: the K most probable tokens, falling; the entropy in nats of the 20 most probable
+    ones renormalised; the log-probability under the reference model.
+    """
 
     logprob: Float32[Array, "T"]
     entropy: Float32[Array, "T"]
     rank: Int32[Array, "T"]
+    topk_ids: Int32[Array, "T K"] | None = None
+    topk_logprob: Float32[Array, "T K"] | None = None
+    entropy_top20: Float32[Array, "T"] | None = None
+    ref_logprob: Float32[Array, "T"] | None = None
 
 
 Done = Callable[[int, int], None]
 
 
 class Scorer(Protocol):
-    """Scores samples of (input_ids, prompt_tokens); `done` is told samples and response tokens of each forward pass."""
+    """Scores samples; `done` is told samples and response tokens of each forward pass."""
 
     def identity(self) -> dict[str, object]:
         """What beside the model decides the figures."""
 
-    def score(self, samples: Sequence[tuple[Int32[Array, "_"], int]], done: Done) -> list[TokenScores]:
+    def score(self, samples: Sequence[Sample], done: Done) -> list[TokenScores]:
         """The scores, in order of the samples."""
 
 
-def token_statistics(logits: Float[Tensor, "P V"], target: Int[Tensor, "P"]) -> tuple[Tensor, Tensor, Tensor]:
-    """(log p, entropy, rank) of the targets, each (P,), from float32 logits; the logits are overwritten.
-
-    Entropy is logsumexp(z) - sum p z. The rank counts the logits strictly above the target's, plus one.
-    """
-    own = logits.gather(1, target[:, None])
-    rank = (logits > own).sum(dim=1, dtype=torch.int32) + 1
-    lse = torch.logsumexp(logits, dim=1, keepdim=True)
-    centred = logits.sub_(lse)
-    entropy = -(centred.exp() * centred).sum(dim=1)
-    if not torch.isfinite(entropy).all():  # a logit of -inf makes 0 * -inf
-        entropy = -torch.where(centred == -torch.inf, 0.0, centred.exp() * centred).sum(dim=1)
-    return (own - lse)[:, 0], entropy, rank
-
-
 class ModelScorer:
-    """Teacher-forced scoring with a `transformers` causal model.
+    """Teacher-forced scoring with a `transformers` causal model, and a reference model beside it where one is given.
 
+    Both stay in memory: shards are scored one by one, and loading two models for each would cost more than it saves.
     Raises ModelError, OptionError.
     """
 
-    def __init__(self, files: ModelFiles, config: BuildConfig) -> None:
+    def __init__(self, files: ModelFiles, config: BuildConfig, reference: ModelFiles | None = None) -> None:
         self.config = config
         self.device = _device(config.device)
-        self.dtype = _dtype(config.dtype, self.device)
+        dtype = _dtype(config.dtype, self.device)
         on_gpu = self.device.type == "cuda"
         self.batch_tokens = config.batch_tokens or (_GPU_BATCH_TOKENS if on_gpu else 1)
-        self.model = files.load_model(self.dtype, str(self.device))
-        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        if limit and config.max_length > limit:
-            raise OptionError(
-                f"--max-length {config.max_length}: {files.name} has {limit} positions; give --max-length {limit}"
-            )
-        self.vocabulary = self.model.get_input_embeddings().num_embeddings
-        self.name = files.name
-        if can_pack(self.dtype, self.device):
-            pack_linear_layers(self.model)
-        self.head = self.model.get_output_embeddings()
-        self.plain_head = self._head_is_plain()
+        self.causal = CausalModel(files, dtype, self.device, config.max_length)
+        if config.topk and config.topk > self.causal.vocabulary:
+            raise OptionError(f"--topk {config.topk}: {files.name} has {self.causal.vocabulary} tokens")
+        self.reference = None
+        if reference is not None:
+            with as_reference():
+                self.reference = CausalModel(reference, dtype, self.device, config.max_length)
 
     @staticmethod
     def identity_of(config: BuildConfig) -> dict[str, object]:
@@ -105,43 +99,19 @@ class ModelScorer:
     def identity(self) -> dict[str, object]:
         return self.identity_of(self.config)
 
-    @torch.inference_mode()
-    def _head_is_plain(self) -> bool:
-        """Whether logits are the output embedding of the body's last hidden state, and nothing else.
-
-        Some models cap or scale their logits after the head. They are scored through their own forward pass, whose
-        logits are right whatever it does, at the cost of memory. Raises ModelError for a model whose logits are no
-        numbers, or where what follows a token moves its probability: that is not a causal model.
-        """
-        ids = torch.arange(8, device=self.device)[None] % self.vocabulary
-        own = self.model(input_ids=ids, use_cache=False).logits.float()
-        if not torch.isfinite(own).all():
-            raise ModelError(f"{self.name}: the model's logits are no numbers; its weights are damaged")
-        other = ids.clone()
-        other[0, -1] = (ids[0, -1] + 1) % self.vocabulary
-        moved = (self.model(input_ids=other, use_cache=False).logits.float() - own)[:, :-1].abs().max()
-        if moved > (1e-4 if self.dtype == torch.float32 else 1e-2) * own.abs().max():
-            raise ModelError(f"{self.name}: not a causal model: a later token changes the probability of earlier ones")
-        if self.head is None or self.model.base_model is self.model:
-            return False
-        ours = self.head(self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state).float()
-        return ours.shape == own.shape and torch.allclose(ours, own, rtol=1e-4, atol=1e-4 * float(own.abs().max()))
-
-    def score(
-        self, samples: Sequence[tuple[Int32[Array, "_"], int]], done: Done = lambda samples, tokens: None
-    ) -> list[TokenScores]:
+    def score(self, samples: Sequence[Sample], done: Done = lambda samples, tokens: None) -> list[TokenScores]:
         """Scores in order of the samples; batches are formed by length, so their make-up depends on the samples
-        alone."""
+        alone, and on the memory of a GPU where one does not fit."""
         highest = max((int(ids.max()) for ids, _ in samples), default=0)
-        if highest >= self.vocabulary:
-            raise ModelError(
-                f"{self.name}: token id {highest}, but the model embeds {self.vocabulary}:"
-                " tokenizer and model do not belong together"
-            )
+        for model in (self.causal, *([self.reference] if self.reference else [])):
+            if highest >= model.vocabulary:
+                raise ModelError(
+                    f"{model.name}: token id {highest}, but the model embeds {model.vocabulary}:"
+                    " tokenizer and model do not belong together"
+                )
         results: dict[int, TokenScores] = {}
         for batch in self._batches([len(ids) for ids, _ in samples]):
-            for index, scores in zip(batch, self._forward([samples[i] for i in batch]), strict=True):
-                results[index] = scores
+            results.update(zip(batch, self._scores([samples[i] for i in batch]), strict=True))
             done(len(batch), sum(len(results[i].logprob) for i in batch))
         return [results[i] for i in range(len(samples))]
 
@@ -158,37 +128,74 @@ class ModelScorer:
         if batch:
             yield batch
 
+    def _scores(self, batch: Sequence[Sample]) -> list[TokenScores]:
+        """The batch in one pass, or in two halves where it does not fit into the memory of the GPU, and so on."""
+        try:
+            return self._forward(batch)
+        except torch.OutOfMemoryError as error:
+            if len(batch) == 1:
+                raise ModelError(
+                    f"{self.causal.name}: a sample of {len(batch[0][0])} tokens does not fit into the memory of"
+                    f" {self.device}; give --max-length {len(batch[0][0]) - 1} or less, or a smaller model"
+                ) from error
+        # Outside the handler: the error holds the tensors of the pass that failed.
+        log.info("%d samples do not fit into the GPU at once: halved; a lower --batch-tokens avoids that", len(batch))
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        half = (len(batch) + 1) // 2
+        return self._scores(batch[:half]) + self._scores(batch[half:])
+
     @torch.inference_mode()
-    def _forward(self, batch: Sequence[tuple[Int32[Array, "_"], int]]) -> list[TokenScores]:
+    def _forward(self, batch: Sequence[Sample]) -> list[TokenScores]:
         """One pass over samples padded on the right: a causal model never looks at what follows a token."""
         longest = max(len(ids) for ids, _ in batch)
         ids = torch.zeros(len(batch), longest, dtype=torch.long)
-        mask = torch.zeros_like(ids)
+        filled = torch.zeros_like(ids)
         for row, (tokens, _) in enumerate(batch):
             ids[row, : len(tokens)] = torch.from_numpy(tokens.astype(np.int64))
-            mask[row, : len(tokens)] = 1
+            filled[row, : len(tokens)] = 1
         ids = ids.to(self.device)
-        inputs = {"input_ids": ids, "use_cache": False}
-        if len(batch) > 1:
-            inputs["attention_mask"] = mask.to(self.device)
-        states = self.model.base_model(**inputs).last_hidden_state if self.plain_head else self.model(**inputs).logits
+        mask = filled.to(self.device) if len(batch) > 1 else None
         # The token at j is predicted at j - 1: the shift happens here and nowhere else.
         at = [(row, j - 1) for row, (tokens, prompt) in enumerate(batch) for j in range(prompt, len(tokens))]
         rows, columns = torch.tensor(at, device=self.device).T
         target = ids[rows, columns + 1]
-        states = states[rows, columns]  # (P, hidden), or (P, V) from the model's own forward pass
-        parts = []
-        step = max(1, _CHUNK_VALUES // self.vocabulary)
-        for first in range(0, len(target), step):
-            chunk = states[first : first + step]
-            logits = self.head(chunk).float() if self.plain_head else chunk.float()
-            parts.append([x.cpu() for x in token_statistics(logits, target[first : first + step])])
-        logprob, entropy, rank = (torch.cat(x).numpy() for x in zip(*parts, strict=True))
+        values: dict[str, Array] = {}
+        for part, logits in self.causal.logits(ids, mask, rows, columns):
+            _put(values, part, len(target), self._figures(logits, target[part]))
+        if self.reference is not None:
+            for part, logits in self.reference.logits(ids, mask, rows, columns):
+                logprob, _, _ = token_statistics(logits, target[part])
+                _put(values, part, len(target), {"ref_logprob": logprob})
         cuts = np.cumsum([len(tokens) - prompt for tokens, prompt in batch])[:-1]
-        return [
-            TokenScores(*parts)
-            for parts in zip(np.split(logprob, cuts), np.split(entropy, cuts), np.split(rank, cuts), strict=True)
-        ]
+        split = {name: np.split(x, cuts) for name, x in values.items()}
+        return [TokenScores(**{name: x[row] for name, x in split.items()}) for row in range(len(batch))]
+
+    def _figures(self, logits: Float32[Tensor, "P V"], target: Int[Tensor, "P"]) -> Mapping[str, Tensor]:
+        logprob, entropy, rank = token_statistics(logits, target)
+        figures = {"logprob": logprob, "entropy": entropy, "rank": rank}
+        most = max(self.config.topk or 0, min(TOP, self.causal.vocabulary) if self.config.entropy_top20 else 0)
+        if most:
+            ids, top = most_probable(logits, most)
+            if self.config.topk:
+                figures["topk_ids"] = ids[:, : self.config.topk].int()
+                figures["topk_logprob"] = top[:, : self.config.topk]
+            if self.config.entropy_top20:
+                figures["entropy_top20"] = entropy_of_top(top[:, :TOP])
+        return figures
+
+
+def _put(values: dict[str, Array], part: slice, length: int, figures: Mapping[str, Tensor]) -> None:
+    """Lays the figures of a chunk into arrays of the whole pass.
+
+    Kept as tensors of their own, they would be cut out of the memory that the logits of the chunk have just left: the
+    next chunk's no longer fit there, and the process grows by gigabytes.
+    """
+    for name, x in figures.items():
+        own = x.cpu().numpy()
+        if name not in values:
+            values[name] = np.empty((length, *own.shape[1:]), own.dtype)
+        values[name][part] = own
 
 
 def _device(name: str) -> torch.device:
@@ -218,9 +225,7 @@ class StubScorer:
     def identity(self) -> dict[str, object]:
         return {"dtype": "stub", "device": "stub"}
 
-    def score(
-        self, samples: Sequence[tuple[Int32[Array, "_"], int]], done: Done = lambda samples, tokens: None
-    ) -> list[TokenScores]:
+    def score(self, samples: Sequence[Sample], done: Done = lambda samples, tokens: None) -> list[TokenScores]:
         results = []
         for ids, prompt in samples:
             seed = int.from_bytes(hashlib.sha256(ids.tobytes()).digest()[:8], "big")

@@ -3,13 +3,11 @@
     read -> extract -> parse -> [duplicates] -> tokenise -> score -> label -> weigh -> write
 
 The filters (`curate.filters`) that need a stage's columns run right after it. A stage depends on nothing but its rows,
-the options that it declares and the model; that is what its key is made of.
+the options that it declares and the model; that is what its key is made of (`curate.keys`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -23,6 +21,7 @@ from curate.config import BuildConfig
 from curate.extract import CodeBlock, extract_cuda
 from curate.filters import FILTERS, Filter
 from curate.frames import Refused, each_row
+from curate.score_stage import score_rows
 from curate.syntax import label
 from curate.tokens import Encoder, Untokenisable
 from curate.weights import weigh
@@ -39,12 +38,9 @@ __all__ = [
     "Context",
     "Stage",
     "code_blocks",
-    "plan_of",
     "reweighed",
     "run_filters",
     "run_stages",
-    "scores_key",
-    "stage_keys",
 ]
 
 
@@ -72,6 +68,13 @@ class Context:
     def encoder(self) -> Encoder:
         return Encoder(self.files.load_tokenizer(), self.config.context)
 
+    @cached_property
+    def reference(self) -> ModelFiles | None:
+        """The second model, where one is asked for; raises ModelError where it reads other tokens than the first."""
+        from curate.reference import locate_reference
+
+        return locate_reference(self.config.reference, self.encoder.tokenizer) if self.config.reference else None
+
     def scorer_identity(self) -> dict[str, object]:
         """Arithmetic and kind of device, known before the model is loaded."""
         from curate.score import ModelScorer
@@ -82,7 +85,7 @@ class Context:
     def scorer(self) -> Scorer:
         from curate.score import ModelScorer
 
-        return self._scorer or ModelScorer(self.files, self.config)
+        return self._scorer or ModelScorer(self.files, self.config, self.reference)
 
 
 @dataclass(frozen=True)
@@ -174,42 +177,6 @@ def _tokenise(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
     return each_row(frame, "tokenise", ["messages", "blocks"], compute, {**lists, "prompt_tokens": pl.Int32()})
 
 
-_SCORES: dict[str, pl.DataType] = {
-    "logprob": pl.List(pl.Float16()), "entropy": pl.List(pl.Float16()), "rank": pl.List(pl.Int32()),
-}  # fmt: skip
-_LOWEST = np.finfo(np.float16).min  # a probability below e^-65504 does not fit; no mask can tell it from that
-
-
-def _score(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """The stored values: float16, from which every mask and weight is computed.
-
-    Scores that an earlier build of the folder has for the same ids are taken over.
-    """
-    if context.config.skip_scoring:
-        return each_row(frame, "score", [], lambda row: None, _SCORES)
-    open_rows = frame.filter(pl.col("reason").is_null())
-    names, prompts = open_rows["sample_id"].to_list(), open_rows["prompt_tokens"].to_list()
-    samples = list(zip(names, [x.to_numpy() for x in open_rows["input_ids"]], prompts, strict=True))
-    scores = context.previous.find(samples) if context.previous else {}
-    missing = [s for s in samples if s[0] not in scores]
-    if missing:
-        fresh = context.scorer.score([(ids, prompt) for _, ids, prompt in missing], context.done)
-        scores.update(zip((s[0] for s in missing), fresh, strict=True))
-    by_row = {row: scores[name] for row, name in zip(open_rows["row"].to_list(), names, strict=True)}
-
-    def compute(row: dict[str, Any]) -> dict[str, Any]:
-        values = by_row[row["row"]]
-        if not (np.isfinite(values.logprob).all() and np.isfinite(values.entropy).all()):
-            raise Refused("non_finite_score", "the model gives a probability that is no number")
-        return {
-            "logprob": pl.Series(values.logprob.clip(_LOWEST).astype(np.float16)),
-            "entropy": pl.Series(values.entropy.astype(np.float16)),
-            "rank": pl.Series(values.rank),
-        }
-
-    return each_row(frame, "score", [], compute, _SCORES)
-
-
 def _array(values: Any, dtype: Any) -> Any:
     return np.asarray(values, dtype=dtype)
 
@@ -270,7 +237,7 @@ PARSE_STAGES: tuple[Stage, ...] = (
 
 MODEL_STAGES: tuple[Stage, ...] = (
     Stage("tokenise", 1, ("context",), _tokenise),
-    Stage("score", 1, ("skip_scoring", "batch_tokens"), _score),
+    Stage("score", 1, ("skip_scoring", "batch_tokens", "topk", "entropy_top20"), score_rows),
     Stage("label", 1, (), _label),
     Stage("weigh", 1, ("tau", "lambda_", "window", "region_scope", "launch_scope", "device_functions"), _weigh),
 )
@@ -302,56 +269,9 @@ def _judge(test: Filter, config: BuildConfig, row: dict[str, Any]) -> None:
         raise Refused(test.reason, detail)
 
 
-def _hash(spec: object) -> str:
-    return hashlib.sha256(json.dumps(spec, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-_REGIONS_VERSION = 1
-_READ_OPTIONS = ("map", "license", "limit")
-
-
-def stage_keys(config: BuildConfig, inputs: Mapping[str, Any]) -> dict[str, str]:
-    """A key for every stage: hash of its options, its code version, its filters and the key before it.
-
-    `inputs` is what a build starts from: fingerprints of the sources, identity of model, tokenizer and scorer. The
-    thresholds of the early filters are left out of the parse pass, which does not know them, and come in behind it.
-    """
-    keys = {"read": _hash([inputs["sources"], config.options(*_READ_OPTIONS)])}
-    before = keys["read"]
-    for stage in PARSE_STAGES:
-        before = keys[stage.name] = _hash([stage.name, stage.version, config.options(*stage.options), before])
-    before = keys["judge"] = _hash([_filter_options(JUDGED_EARLY, config), before])
-    models = {name: inputs.get(name) for name in ("model", "tokenizer", "scorer")}
-    for stage in MODEL_STAGES:
-        own = [stage.name, stage.version, config.options(*stage.options), _filter_options([stage.name], config)]
-        before = keys[stage.name] = _hash([own, models, before])
-    keys["regions"] = _hash(["regions", _REGIONS_VERSION, config.options("region_gap"), before])
-    return keys
-
-
-def scores_key(config: BuildConfig, inputs: Mapping[str, Any]) -> str:
-    """What the scores of one row depend on, whichever rows stand beside it: model, tokenizer, context, arithmetic."""
-    models = {name: inputs.get(name) for name in ("model", "tokenizer", "scorer")}
-    steps = [(s.name, s.version, config.options(*s.options)) for s in MODEL_STAGES if s.name in ("tokenise", "score")]
-    return _hash([models, steps, [s.version for s in PARSE_STAGES]])
-
-
-def plan_of(config: BuildConfig, inputs: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, str]:
-    """What a folder is opened with (`curate.folder`): what is built, over which sources, with which scores."""
-    return {
-        "build": f"{keys['regions']}-{config.shard_rows}",
-        "sources": keys["read"],
-        "scores": scores_key(config, inputs),
-    }
-
-
 def reweighed(samples: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Accepted rows of a finished dataset with the weights of another configuration."""
     open_rows = samples.with_row_index("row").with_columns(
         pl.col("row").cast(pl.Int64), *(pl.lit(None, pl.String).alias(name) for name in ("stage", "reason", "detail"))
     )
     return _weigh(open_rows, context)
-
-
-def _filter_options(after: Sequence[str], config: BuildConfig) -> list[object]:
-    return [(f.reason, config.options(*f.options)) for f in FILTERS if f.after in after]

@@ -49,6 +49,9 @@ ANALYSIS_WINDOW = 64
 _DELTA = frozenset({"char_start", "char_end"})
 """Lists that rise by small steps: packed as differences instead of through a dictionary."""
 
+_EXTRA_SCORES = {"topk_ids": "INT[]", "topk_logprob": "FLOAT[]", "entropy_top20": "FLOAT", "ref_logprob": "FLOAT"}
+"""Columns that a dataset has only when its build was asked for them, with their types in the view of tokens."""
+
 
 def replace_file(path: Path, content: bytes) -> None:
     """Writes under a temporary name, then renames: a reader, or a build that resumes, never meets half a file."""
@@ -174,6 +177,8 @@ def attach_views(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     # One index a token, and each list taken by it: DuckDB then reads only the lists and the samples that a query asks
     # for.
     plain = ("index_distance", "rank", "statement", "in_code", "token_weight", "char_start", "char_end")
+    there = {name for name, *_ in connection.execute("DESCRIBE samples").fetchall()}
+    extra = "".join(f", {name}[i]::{kind} AS {name}" for name, kind in _EXTRA_SCORES.items() if name in there)
     connection.execute(f"""
         CREATE VIEW tokens AS
         SELECT sample_id, source, i - 1 AS pos, input_ids[prompt_tokens + i] AS token_id,
@@ -182,7 +187,7 @@ def attach_views(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
             logprob[i]::FLOAT AS logprob, exp(logprob[i]::FLOAT) AS confidence, entropy[i]::FLOAT AS entropy,
             {_named(CATEGORIES, "category[i]")} AS category, category[i] > 0 AS sensitive,
             {_named(LOCATIONS, "location[i]")} AS location,
-            {", ".join(f"{name}[i] AS {name}" for name in plain)}, sample_weight
+            {", ".join(f"{name}[i] AS {name}" for name in plain)}, sample_weight{extra}
         FROM (SELECT *, unnest(range(1, len(char_start) + 1)) AS i FROM samples)
     """)
     connection.execute(

@@ -15,7 +15,8 @@ from jaxtyping import install_import_hook
 
 # Shapes in signatures are checked while the tests run; the hook must stand before the modules are imported.
 install_import_hook(
-    ["curate.align", "curate.regions", "curate.score", "curate.tokens", "curate.weights"], "beartype.beartype"
+    [f"curate.{name}" for name in ("align", "causal", "regions", "score", "statistics", "tokens", "weights")],
+    "beartype.beartype",
 )
 
 CHAT_TEMPLATE = (

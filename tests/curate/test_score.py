@@ -14,7 +14,8 @@ from curate.config import BuildConfig
 from curate.errors import ModelError, OptionError
 from curate.model import locate_model
 from curate.packed import can_pack, pack_linear_layers
-from curate.score import ModelScorer, token_statistics
+from curate.score import ModelScorer
+from curate.statistics import token_statistics
 
 
 def plain_loop(model: Any, ids: np.ndarray, prompt: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -44,24 +45,24 @@ def scorer(model_folder: Path) -> ModelScorer:
 @pytest.mark.parametrize("batch_tokens", [1, 200, 10_000])
 def test_equals_a_plain_loop_whatever_the_batches(scorer: ModelScorer, batch_tokens: int) -> None:
     scorer.batch_tokens = batch_tokens
-    batch = samples(scorer.vocabulary, 40, 7, 120, 2, 120, 33)
+    batch = samples(scorer.causal.vocabulary, 40, 7, 120, 2, 120, 33)
     for (ids, prompt), scores in zip(batch, scorer.score(batch), strict=True):
-        logprob, entropy, rank = plain_loop(scorer.model, ids, prompt)
+        logprob, entropy, rank = plain_loop(scorer.causal.model, ids, prompt)
         np.testing.assert_allclose(scores.logprob, logprob, atol=1e-4)
         np.testing.assert_allclose(scores.entropy, entropy, atol=1e-4)
         assert scores.rank.tolist() == rank.tolist()
 
 
 def test_chunks_of_the_head_do_not_show(scorer: ModelScorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = samples(scorer.vocabulary, 50)
+    batch = samples(scorer.causal.vocabulary, 50)
     whole = scorer.score(batch)[0]
-    monkeypatch.setattr("curate.score._CHUNK_VALUES", 3 * scorer.vocabulary)
+    monkeypatch.setattr("curate.causal._CHUNK_VALUES", 3 * scorer.causal.vocabulary)
     np.testing.assert_allclose(scorer.score(batch)[0].logprob, whole.logprob, atol=1e-5)
 
 
 def test_progress_counts_every_response_token(scorer: ModelScorer) -> None:
     seen: list[tuple[int, int]] = []
-    batch = samples(scorer.vocabulary, 30, 9, 14)
+    batch = samples(scorer.causal.vocabulary, 30, 9, 14)
     scorer.score(batch, lambda rows, tokens: seen.append((rows, tokens)))
     assert sum(tokens for _, tokens in seen) == sum(len(ids) - prompt for ids, prompt in batch)
     assert sum(rows for rows, _ in seen) == 3
@@ -92,14 +93,16 @@ def test_a_model_that_caps_its_logits_is_scored_by_its_own_forward_pass(tmp_path
     )  # fmt: skip
     Gemma2ForCausalLM(config).save_pretrained(tmp_path / "gemma")
     scorer = ModelScorer(locate_model(str(tmp_path / "gemma")), BuildConfig())
-    assert not scorer.plain_head
-    (ids, prompt), *_ = batch = samples(scorer.vocabulary, 24)
-    np.testing.assert_allclose(scorer.score(batch)[0].logprob, plain_loop(scorer.model, ids, prompt)[0], atol=1e-4)
+    assert not scorer.causal.plain_head
+    (ids, prompt), *_ = batch = samples(scorer.causal.vocabulary, 24)
+    np.testing.assert_allclose(
+        scorer.score(batch)[0].logprob, plain_loop(scorer.causal.model, ids, prompt)[0], atol=1e-4
+    )
 
 
 def test_ids_beyond_the_models_vocabulary_are_refused(scorer: ModelScorer) -> None:
     with pytest.raises(ModelError, match="do not belong together"):
-        scorer.score([(np.array([1, 2, scorer.vocabulary], np.int32), 1)])
+        scorer.score([(np.array([1, 2, scorer.causal.vocabulary], np.int32), 1)])
 
 
 def test_a_length_beyond_the_models_positions_is_refused(model_folder: Path) -> None:
@@ -145,3 +148,11 @@ def test_packed_weights_give_the_plain_products() -> None:
         expected = plain(x)
         assert pack_linear_layers(packed) == 2
         torch.testing.assert_close(packed(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_memory_never_holds_the_logits_of_a_sample() -> None:
+    """Chunks that leave their memory in pieces once took twice what the whole takes."""
+    from tests.benchmarks.memory import VOCABULARY, peak_of
+
+    tokens = 1000
+    assert peak_of("cuset", tokens) < tokens * VOCABULARY * 4 / 1e6
