@@ -115,7 +115,7 @@ def print_findings(console: Console, found: Mapping[str, Any]) -> None:
         "samples with a low window": [_share(x["samples_with_low_window"], x["samples_with_windows"]) for x in f],
         "low windows: any sensitive token": [_share(x["low_windows_touching"]) for x in f],
         "  all windows": [_share(x["all_windows_touching"]) for x in f],
-        "low windows: more of them than the sample": [_share(x["low_windows_above_base"]) for x in f],
+        "low windows: more than their sample": [_share(x["low_windows_above_base"]) for x in f],
         "  all windows ": [_share(x["all_windows_above_base"]) for x in f],
     }
     for name, cells in rows.items():
