@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from curate.errors import ModelError
 from curate.extract import CodeBlock
+from curate.offsets import Piece, tiled, to_response
 
 __all__ = ["PLAIN_TEMPLATE", "Encoder", "TokenisedSample", "Untokenisable"]
 
@@ -58,17 +59,6 @@ class TokenisedSample:
     prompt_tokens: int
     char_start: Int32[Array, "T"]
     char_end: Int32[Array, "T"]
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """A stretch of the rendered text. `starts`, `ends`: characters of the response behind each of its characters, if
-    any."""
-
-    text: str
-    from_template: bool
-    starts: Int32[Array, "n"] | None = None
-    ends: Int32[Array, "n"] | None = None
 
 
 class Encoder:
@@ -155,7 +145,7 @@ class Encoder:
             " score with --context chat"
         )
 
-    def _chat_pieces(self, messages: Sequence[dict[str, str]]) -> list[_Piece]:
+    def _chat_pieces(self, messages: Sequence[dict[str, str]]) -> list[Piece]:
         """The rendered conversation, cut where the contents stand.
 
         The earlier turns are rendered as stand-ins. So is the answer, unless the template, given the answer itself,
@@ -174,16 +164,16 @@ class Encoder:
             raise Untokenisable("template_refused", "the template changes the answer")
         if text.count(slots[-1]) != 1:
             raise Untokenisable("template_refused", f"the template shows the answer {text.count(slots[-1])} times")
-        pieces = [_Piece(self.start_token, True)]
+        pieces = [Piece(self.start_token, True)]
         # Cut at the slots: template, number of a slot, template, number of a slot, ..., template.
         for place, part in enumerate(re.split(f"⟪{salt}⟫(\\d+)⟪{salt}⟫", text)):
             if place % 2 == 0:
-                pieces.append(_Piece(part, True))
+                pieces.append(Piece(part, True))
             elif int(part) == len(messages) - 1:
                 where = np.arange(len(response), dtype=np.int32)
-                pieces.append(_Piece(response, False, where, where + 1))
+                pieces.append(Piece(response, False, where, where + 1))
             else:
-                pieces.append(_Piece(messages[int(part)]["content"], False))
+                pieces.append(Piece(messages[int(part)]["content"], False))
         return pieces
 
     def _rendered(self, messages: Sequence[dict[str, str]], before: Sequence[str], answer: str) -> str:
@@ -204,13 +194,13 @@ class Encoder:
         own = self.tokenizer("", add_special_tokens=True)["input_ids"]
         return self._start_token() if own and own[0] != self.tokenizer.eos_token_id else ""
 
-    def _raw_pieces(self, blocks: Iterable[CodeBlock]) -> list[_Piece]:
+    def _raw_pieces(self, blocks: Iterable[CodeBlock]) -> list[Piece]:
         """The code alone after the start token; several blocks are set apart by an empty line."""
-        pieces = [_Piece(self.start_token, True)]
+        pieces = [Piece(self.start_token, True)]
         for n, block in enumerate(blocks):
             if n:
-                pieces.append(_Piece("\n\n", True))
-            pieces.append(_Piece(block.text, False, *block.char_ranges()))
+                pieces.append(Piece("\n\n", True))
+            pieces.append(Piece(block.text, False, *block.char_ranges()))
         return pieces
 
     def encode(self, messages: Sequence[dict[str, str]], blocks: Sequence[CodeBlock]) -> TokenisedSample:
@@ -226,7 +216,7 @@ class Encoder:
         encoding = self._backend.encode("".join(self._respelled(p) for p in pieces), add_special_tokens=False)
         ids = np.array(encoding.ids, dtype=np.int32)
         offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-        starts, ends = _tiled(offsets)
+        starts, ends = tiled(offsets)
         first_char, last_char = self._response_extent(pieces)
         inside = np.flatnonzero((ends > first_char) & (starts < last_char) & (ends > starts))
         if len(inside) == 0:
@@ -240,10 +230,10 @@ class Encoder:
                 ids = np.append(ids, np.int32(self.tokenizer.eos_token_id))
                 starts, ends = np.append(starts, len(plain)), np.append(ends, len(plain))
         ids, starts, ends = ids[: last + 1], starts[: last + 1], ends[: last + 1]
-        char_start, char_end = _to_response(pieces, starts[first:], ends[first:])
+        char_start, char_end = to_response(pieces, starts[first:], ends[first:])
         return TokenisedSample(ids, first, char_start, char_end)
 
-    def _respelled(self, piece: _Piece) -> str:
+    def _respelled(self, piece: Piece) -> str:
         text = piece.text
         if piece.from_template:
             for plain in sorted(self._disguise, key=len, reverse=True):
@@ -251,7 +241,7 @@ class Encoder:
         return text
 
     @staticmethod
-    def _response_extent(pieces: Sequence[_Piece]) -> tuple[int, int]:
+    def _response_extent(pieces: Sequence[Piece]) -> tuple[int, int]:
         """Where the characters of the response begin and end in the rendered text."""
         at, first, last = 0, -1, 0
         for piece in pieces:
@@ -288,26 +278,3 @@ class Encoder:
             if plain[start:end] not in (decoded, " " + decoded):
                 where = f"characters {start} to {end}"
                 raise Untokenisable("lossy_tokenizer", f"decoding the ids does not give {where} back")
-
-
-def _tiled(offsets: Int64[Array, "N 2"]) -> tuple[Int64[Array, "N"], Int64[Array, "N"]]:
-    """Offsets without gaps: white space that a tokenizer leaves out of them belongs to the token that follows."""
-    starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
-    before = np.concatenate([[0], np.maximum.accumulate(ends)[:-1]])
-    gap = (starts > before) & (ends > starts)
-    starts[gap] = before[gap]
-    return starts, ends
-
-
-def _to_response(
-    pieces: Sequence[_Piece], starts: Int64[Array, "T"], ends: Int64[Array, "T"]
-) -> tuple[Int32[Array, "T"], Int32[Array, "T"]]:
-    """Characters of the rendered text to characters of the response; -1 where a token covers none of them."""
-    of_start = np.concatenate([np.full(len(p.text), -1, np.int32) if p.starts is None else p.starts for p in pieces])
-    of_end = np.concatenate([np.full(len(p.text), -1, np.int32) if p.ends is None else p.ends for p in pieces])
-    char_start, char_end = np.full(len(starts), -1, np.int32), np.full(len(starts), -1, np.int32)
-    for i, (a, b) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        covered = np.flatnonzero(of_start[a:b] >= 0)
-        if len(covered):
-            char_start[i], char_end[i] = of_start[a + covered[0]], of_end[a + covered[-1]]
-    return char_start, char_end
