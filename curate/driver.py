@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -101,6 +102,7 @@ class _Build:
             self.parsed = self.folder.journal / f"parsed-{keys['parse']}-{self.config.shard_rows}"
             read = self._parse(sources)
             if [s.fingerprint() for s in sources] != inputs["sources"]:
+                shutil.rmtree(self.parsed)  # rows of two states of the file, under the key of one
                 raise SourceError("a source has changed while it was read: run the build again with --overwrite")
             self._annotate(self._judge())
             counts = self._counts(read)

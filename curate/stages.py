@@ -1,8 +1,9 @@
 """The stages of a build, as one list: each a pure function from frame to frame that adds columns to its rows.
 
-    read -> extract -> parse -> [duplicates] -> tokenise -> score -> label -> weigh -> write
+    read -> extract -> parse -> [filters, duplicates] -> tokenise -> score -> label -> weigh -> [regions] -> write
 
-The filters (`curate.filters`) that need a stage's columns run right after it. A stage depends on nothing but its rows,
+Up to parse the stages measure, and the filters (`curate.filters`) that need no more are judged in a pass of their own;
+those of a later stage run right behind it. A stage depends on nothing but its rows,
 the options that it declares and the model; that is what its key is made of (`curate.keys`).
 """
 

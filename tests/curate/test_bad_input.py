@@ -300,6 +300,7 @@ def test_a_source_that_changes_while_it_is_read_is_told(
         build_dataset(
             BuildConfig(source=(str(source),), out=tmp_path / "out", model=str(model_folder), jobs=1), StubScorer()
         )
+    assert not list((tmp_path / "out").glob(".cuset/parsed-*")), "rows of two states of the file are kept"
 
 
 @pytest.mark.parametrize(
