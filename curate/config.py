@@ -37,7 +37,7 @@ class BuildConfig:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Arithmetic of the model; auto: float32 on a CPU, bfloat16 on a GPU."""
     device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda or cuda:N."""
+    """auto (every GPU, else the CPU), cpu, cuda, cuda:N, or several with commas between them: a process for each."""
     batch_tokens: int | None = None
     """Tokens of one forward pass, padding included. Without it: one sample a pass on a CPU, 16384 tokens on a GPU."""
     context: Literal["chat", "raw"] = "chat"

@@ -14,7 +14,6 @@ import json
 import platform
 import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -23,15 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from curate.annotators import Alone, Annotator, Fleet
 from curate.config import BuildConfig
-from curate.errors import CusetError, OptionError, SourceError
+from curate.devices import find_devices
+from curate.errors import OptionError, SourceError
 from curate.filters import FILTERS
 from curate.folder import OutFolder
-from curate.frames import FAILED, frame_of, refuse
+from curate.frames import frame_of, refuse
 from curate.keys import plan_of, stage_keys
 from curate.manifest import write_manifest
 from curate.pool import cores, in_order
-from curate.previous import PreviousScores
 from curate.progress import Reporter
 from curate.regions import NEEDS, NeutralMean, find_regions, region_rows
 from curate.schema import REGIONS, SHARD_TABLES, table_columns
@@ -45,6 +45,7 @@ from curate.stages import (
     run_stages,
 )
 from curate.store import is_whole, part_files, read_part, replace_file, write_part
+from curate.summary import count_rows
 
 if TYPE_CHECKING:
     from curate.score import Scorer
@@ -77,7 +78,8 @@ class _Build:
         self.config, self.folder, self.out = config, folder, folder.path
         self.began = time.monotonic()
         self.seconds: dict[str, float] = {}
-        self.context = Context(config, scorer, lambda rows, tokens: self.reporter.advance(rows, tokens))
+        self.scorer = scorer
+        self.context = Context(config, scorer, self._advance)
         self.reporter = Reporter("", None)
 
     def run(self) -> dict[str, Any]:
@@ -95,8 +97,27 @@ class _Build:
             inputs["reference"] = self.context.reference.identity()
         keys = stage_keys(self.config, inputs)
         plan = plan_of(self.config, inputs, keys)
-        if self.folder.plan is None and not self.config.skip_scoring:
-            _ = self.context.scorer  # a model that cannot be loaded is told before the first row is read
+        self.annotator = self._annotator()
+        try:
+            if self.folder.plan is None and not self.config.skip_scoring:
+                self.annotator.start()  # a model that cannot be loaded is told before the first row is read
+            return self._build(sources, inputs, keys, plan)
+        finally:
+            self.annotator.stop()
+
+    def _annotator(self) -> Annotator:
+        previous = self.folder.previous
+        devices = [str(d) for d in find_devices(self.config.device)]
+        if len(devices) > 1 and not self.config.skip_scoring:
+            return Fleet(self.config, devices, self.scorer, previous, self._advance)
+        return Alone(self.context, previous)
+
+    def _advance(self, rows: int, tokens: int) -> None:
+        self.reporter.advance(rows, tokens)
+
+    def _build(
+        self, sources: list[Source], inputs: dict[str, Any], keys: dict[str, str], plan: dict[str, str]
+    ) -> dict[str, Any]:
         with self.folder.locked():
             self.folder.open(plan, overwrite=self.config.overwrite)
             self.parsed = self.folder.journal / f"parsed-{keys['parse']}-{self.config.shard_rows}"
@@ -105,7 +126,7 @@ class _Build:
                 shutil.rmtree(self.parsed)  # rows of two states of the file, under the key of one
                 raise SourceError("a source has changed while it was read: run the build again with --overwrite")
             self._annotate(self._judge())
-            counts = self._counts(read)
+            counts = count_rows(self.out, read)
             regions = self._find_regions()
             manifest = write_manifest(self.out, self.config, inputs, keys, counts, regions)
             self._write_log()
@@ -188,20 +209,33 @@ class _Build:
     # -- pass 3: tokenise, score, label, weigh ----------------------------------------------------------------------
 
     def _annotate(self, refusals: Refusals) -> None:
-        began, finished = time.monotonic(), 0
-        self.context.previous = PreviousScores(self.folder.previous, self.config.extra_scores)
+        began = time.monotonic()
         with Reporter("annotate" if self.config.skip_scoring else "score", self.to_annotate) as self.reporter:
-            for number, path in enumerate(part_files(self.parsed)):
-                parts = {table: self.out / table / f"part-{number:05d}.parquet" for table in SHARD_TABLES}
-                marks = read_part(path, columns=["row", "reason"])
-                here = {row: refusals[row] for row in marks["row"].to_list() if row in refusals}
-                if not all(is_whole(part) for part in parts.values()):
-                    frame = run_stages(MODEL_STAGES, refuse(read_part(path), here), self.context)
-                    for table, rows in _tables(frame).items():
-                        write_part(rows, table_columns(table, self.config.extra_scores), parts[table])
-                finished += marks["reason"].null_count() - len(here)
-                self.reporter.advance(rows=finished - self.reporter.rows)
+            self.finished = 0
+            for number, frame in self.annotator.run(self._not_annotated(refusals)):
+                for table, rows in _tables(frame).items():
+                    columns = table_columns(table, self.config.extra_scores)
+                    write_part(rows, columns, self._part(table, number))
+                self._finish(frame["stage"].is_null() | frame["stage"].is_in([s.name for s in MODEL_STAGES]))
         self.seconds["annotate"] = time.monotonic() - began
+
+    def _not_annotated(self, refusals: Refusals) -> Iterator[tuple[int, pl.DataFrame]]:
+        """The measured shards whose parts do not stand yet, with the refusals of their rows."""
+        for number, path in enumerate(part_files(self.parsed)):
+            marks = read_part(path, columns=["row", "reason"])
+            here = {row: refusals[row] for row in marks["row"].to_list() if row in refusals}
+            if all(is_whole(self._part(table, number)) for table in SHARD_TABLES):
+                self._finish(marks["reason"].is_null() & ~marks["row"].is_in(list(here)))
+            else:
+                yield number, refuse(read_part(path), here)
+
+    def _finish(self, annotated: pl.Series) -> None:
+        """Counts the rows of a finished shard, those included whose scores no model had to give."""
+        self.finished += int(annotated.sum())
+        self.reporter.advance(rows=max(0, self.finished - self.reporter.rows))
+
+    def _part(self, table: str, number: int) -> Path:
+        return self.out / table / f"part-{number:05d}.parquet"
 
     # -- pass 4: regions, below the mean of the whole build ---------------------------------------------------------
 
@@ -234,30 +268,6 @@ class _Build:
             yield number, frame.with_columns(pl.lit(None, pl.String).alias(c) for c in ("stage", "reason", "detail"))
 
     # -- the end ----------------------------------------------------------------------------------------------------
-
-    def _counts(self, read: int) -> dict[str, Any]:
-        """The funnel, counted from the files that were written; raises CusetError unless it balances."""
-        rejected = pl.concat(read_part(p, columns=["stage", "reason"]) for p in part_files(self.out / "rejected"))
-        accepted = sum(read_part(p, columns=["sample_id"]).height for p in part_files(self.out / "samples"))
-        by_reason = Counter(rejected.iter_rows())
-        order = ["read", *(s.name for s in PARSE_STAGES), "duplicates", *(s.name for s in MODEL_STAGES)]
-        refused: dict[str, dict[str, int]] = {}
-        for (stage, reason), rows in sorted(by_reason.items(), key=lambda x: (order.index(x[0][0]), -x[1], x[0][1])):
-            refused.setdefault(stage, {})[reason] = rows
-        failed = sum(rows for (_, reason), rows in by_reason.items() if reason == FAILED)
-        counts = {
-            "read": read,
-            "accepted": accepted,
-            "rejected": len(rejected) - failed,
-            "failed": failed,
-            "refused": refused,
-        }
-        if read != accepted + len(rejected):
-            raise CusetError(
-                f"the build does not balance: {read} rows read, {accepted} accepted, {len(rejected)} refused;"
-                " this is a defect of cuset"
-            )
-        return counts
 
     def _write_log(self) -> None:
         """Timings and the machine: the one file that may differ between two runs."""

@@ -15,7 +15,7 @@ import polars as pl
 
 from curate.frames import FAILED, refuse
 
-__all__ = ["cores", "in_order"]
+__all__ = ["cores", "follow_parent", "in_order"]
 
 Work = Callable[[pl.DataFrame], pl.DataFrame]
 
@@ -25,7 +25,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _prepare_worker() -> None:
+def follow_parent() -> None:
     """Ctrl-C reaches every process of a terminal: the parent alone decides what it means. A worker ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -39,7 +39,7 @@ def _prepare_worker() -> None:
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_prepare_worker)
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=follow_parent)
 
 
 def in_order(work: Work, shards: Iterator[tuple[int, pl.DataFrame]], jobs: int) -> Iterator[tuple[int, pl.DataFrame]]:

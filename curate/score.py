@@ -21,6 +21,7 @@ from torch import Tensor
 
 from curate.causal import CausalModel
 from curate.config import BuildConfig
+from curate.devices import find_devices
 from curate.errors import ModelError, OptionError
 from curate.model import ModelFiles
 from curate.packed import can_pack
@@ -76,7 +77,7 @@ class ModelScorer:
 
     def __init__(self, files: ModelFiles, config: BuildConfig, reference: ModelFiles | None = None) -> None:
         self.config = config
-        self.device = _device(config.device)
+        self.device = find_devices(config.device)[0]
         dtype = _dtype(config.dtype, self.device)
         on_gpu = self.device.type == "cuda"
         self.batch_tokens = config.batch_tokens or (_GPU_BATCH_TOKENS if on_gpu else 1)
@@ -91,7 +92,7 @@ class ModelScorer:
     @staticmethod
     def identity_of(config: BuildConfig) -> dict[str, object]:
         """What beside the model decides the figures: arithmetic, kind of device, and whose matrix product."""
-        device = _device(config.device)
+        device = find_devices(config.device)[0]
         dtype = _dtype(config.dtype, device)
         products = "oneDNN, packed weights" if can_pack(dtype, device) else "PyTorch"
         return {"dtype": str(dtype).removeprefix("torch."), "device": device.type, "linear": products}
@@ -196,20 +197,6 @@ def _put(values: dict[str, Array], part: slice, length: int, figures: Mapping[st
         if name not in values:
             values[name] = np.empty((length, *own.shape[1:]), own.dtype)
         values[name][part] = own
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise OptionError(f"--device {name}: not a device; give auto, cpu, cuda or cuda:N") from error
-    if device.type not in {"cpu", "cuda"}:
-        raise OptionError(f"--device {name}: not supported; give auto, cpu, cuda or cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise OptionError(f"--device {name}: PyTorch sees {torch.cuda.device_count()} GPUs here; give --device cpu")
-    return device
 
 
 def _dtype(name: str, device: torch.device) -> torch.dtype:

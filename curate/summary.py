@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from curate.console import printable
-from curate.store import ANALYSIS_WINDOW
+from curate.errors import CusetError
+from curate.frames import FAILED
+from curate.stages import MODEL_STAGES, PARSE_STAGES
+from curate.store import ANALYSIS_WINDOW, part_files, read_part
 
-__all__ = ["findings", "print_findings", "print_funnel"]
+__all__ = ["count_rows", "findings", "print_findings", "print_funnel"]
 
 _LABEL_SETS = {"statement": "statement", "category": "sensitive"}
 """Label set -> the column of the tokens view that says whether a token is CUDA-sensitive in it."""
+
+
+def count_rows(out: Path, read: int) -> dict[str, Any]:
+    """The funnel, counted from the parts that stand in `out`; raises CusetError unless it balances."""
+    rejected = pl.concat(read_part(p, columns=["stage", "reason"]) for p in part_files(out / "rejected"))
+    accepted = sum(read_part(p, columns=["sample_id"]).height for p in part_files(out / "samples"))
+    order = ["read", *(s.name for s in PARSE_STAGES), "duplicates", *(s.name for s in MODEL_STAGES)]
+    by_reason = sorted(Counter(rejected.iter_rows()).items(), key=lambda x: (order.index(x[0][0]), -x[1], x[0][1]))
+    refused: dict[str, dict[str, int]] = {}
+    for (stage, reason), rows in by_reason:
+        refused.setdefault(stage, {})[reason] = rows
+    failed = sum(rows for (_, reason), rows in by_reason if reason == FAILED)
+    if read != accepted + len(rejected):
+        raise CusetError(
+            f"the build does not balance: {read} rows read, {accepted} accepted, {len(rejected)} refused;"
+            " this is a defect of cuset"
+        )
+    return {
+        "read": read,
+        "accepted": accepted,
+        "rejected": len(rejected) - failed,
+        "failed": failed,
+        "refused": refused,
+    }
 
 
 def findings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
