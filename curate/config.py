@@ -27,7 +27,8 @@ class BuildConfig:
     out: Path | None = None
     """The dataset's folder. Without one: data/build/NAME, after the first source."""
     map: str | None = None
-    """Columns of the source where its shape is unknown: prompt=COL,response=COL (also messages=, id=, license=)."""
+    """Columns of the source where its shape is unknown: prompt=COL,response=COL (also messages=, id=, license=,
+    correct=)."""
     license: str | None = None
     """SPDX identifier for rows whose source has no licence field."""
     limit: int | None = None
@@ -50,6 +51,9 @@ class BuildConfig:
     """A second model with the same tokenizer, whose log-probability of the tokens is stored as well: ref_logprob."""
     skip_scoring: bool = False
     """Build everything that needs no model; the tokenizer is still the model's."""
+    filter: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """REASON=refuse, REASON=mark or REASON=off: what happens to the rows that a filter finds. Marked ones keep the
+    reason among their `flags`."""
     max_length: int = 4096
     """Samples of more tokens than this, prompt included, are refused (too_long)."""
     max_error_share: float = 0.1

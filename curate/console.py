@@ -84,6 +84,9 @@ def _from_yaml(file: Path, given: Set[str]) -> list[str]:
         option = f"--{str(key).replace('_', '-')}"
         if option in given or value is None:
             continue
+        if isinstance(value, dict) and key == "filter":
+            words = {True: "on", False: "off"}  # YAML takes `off` for a truth value
+            value = [f"{reason}={words.get(action, action)}" for reason, action in value.items()]
         if isinstance(value, bool):
             arguments.append(option if value else option.replace("--", "--no-", 1))
         else:

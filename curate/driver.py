@@ -26,9 +26,9 @@ from curate.annotators import Alone, Annotator, Fleet
 from curate.config import BuildConfig
 from curate.devices import find_devices
 from curate.errors import OptionError, SourceError
-from curate.filters import FILTERS
 from curate.folder import OutFolder
-from curate.frames import frame_of, refuse
+from curate.frames import frame_of
+from curate.judge import Judgement, judge
 from curate.keys import plan_of, stage_keys
 from curate.manifest import write_manifest
 from curate.pool import cores, in_order
@@ -37,11 +37,9 @@ from curate.regions import NEEDS, NeutralMean, find_regions, region_rows
 from curate.schema import REGIONS, SHARD_TABLES, table_columns
 from curate.sources import BUNDLED, Row, Source, open_sources, parse_spec
 from curate.stages import (
-    JUDGED_EARLY,
     MODEL_STAGES,
     PARSE_STAGES,
     Context,
-    run_filters,
     run_stages,
 )
 from curate.store import is_whole, part_files, read_part, replace_file, write_part
@@ -51,9 +49,6 @@ if TYPE_CHECKING:
     from curate.score import Scorer
 
 __all__ = ["build_dataset", "default_out"]
-
-Refusals = dict[int, tuple[str, str, str]]
-"""row -> (stage, reason, detail)"""
 
 
 def default_out(config: BuildConfig) -> Path:
@@ -185,53 +180,36 @@ class _Build:
 
     # -- pass 2: filters and duplicates, over all rows --------------------------------------------------------------
 
-    def _judge(self) -> Refusals:
-        """The rows that the early filters refuse, and those whose messages an earlier accepted row has."""
+    def _judge(self) -> Judgement:
         began = time.monotonic()
-        needs = {name for f in FILTERS if f.after in JUDGED_EARLY for name in f.needs}
-        columns = ["row", "sample_id", "stage", "reason", "detail", *sorted(needs)]
-        kept: dict[str, int] = {}
-        refusals: Refusals = {}
-        for path in part_files(self.parsed):
-            frame = read_part(path, columns=columns)
-            before = frame["reason"]
-            frame = run_filters(JUDGED_EARLY, frame, self.config)
-            new = frame.filter(before.is_null() & frame["reason"].is_not_null())
-            for row, stage, reason, detail in new.select("row", "stage", "reason", "detail").iter_rows():
-                refusals[row] = (stage, reason, detail)
-            for row, identity in frame.filter(frame["reason"].is_null()).select("row", "sample_id").iter_rows():
-                if kept.setdefault(identity, row) != row:
-                    refusals[row] = ("duplicates", "exact_duplicate", f"of {identity}, row {kept[identity]}")
-        self.to_annotate = len(kept)
+        judgement = judge(part_files(self.parsed), self.config)
         self.seconds["judge"] = time.monotonic() - began
-        return refusals
+        return judgement
 
     # -- pass 3: tokenise, score, label, weigh ----------------------------------------------------------------------
 
-    def _annotate(self, refusals: Refusals) -> None:
+    def _annotate(self, judgement: Judgement) -> None:
         began = time.monotonic()
-        with Reporter("annotate" if self.config.skip_scoring else "score", self.to_annotate) as self.reporter:
+        with Reporter("annotate" if self.config.skip_scoring else "score", judgement.left) as self.reporter:
             self.finished = 0
-            for number, frame in self.annotator.run(self._not_annotated(refusals)):
+            for number, frame in self.annotator.run(self._not_annotated(judgement)):
                 for table, rows in _tables(frame).items():
                     columns = table_columns(table, self.config.extra_scores)
                     write_part(rows, columns, self._part(table, number))
-                self._finish(frame["stage"].is_null() | frame["stage"].is_in([s.name for s in MODEL_STAGES]))
+                self._finish(_went_on(frame))
         self.seconds["annotate"] = time.monotonic() - began
 
-    def _not_annotated(self, refusals: Refusals) -> Iterator[tuple[int, pl.DataFrame]]:
-        """The measured shards whose parts do not stand yet, with the refusals of their rows."""
+    def _not_annotated(self, judgement: Judgement) -> Iterator[tuple[int, pl.DataFrame]]:
+        """The measured shards whose parts do not stand yet, judged."""
         for number, path in enumerate(part_files(self.parsed)):
-            marks = read_part(path, columns=["row", "reason"])
-            here = {row: refusals[row] for row in marks["row"].to_list() if row in refusals}
             if all(is_whole(self._part(table, number)) for table in SHARD_TABLES):
-                self._finish(marks["reason"].is_null() & ~marks["row"].is_in(list(here)))
+                self._finish(judgement.count_left(read_part(path, columns=["row", "reason"])))
             else:
-                yield number, refuse(read_part(path), here)
+                yield number, judgement.apply(read_part(path))
 
-    def _finish(self, annotated: pl.Series) -> None:
+    def _finish(self, rows: int) -> None:
         """Counts the rows of a finished shard, those included whose scores no model had to give."""
-        self.finished += int(annotated.sum())
+        self.finished += rows
         self.reporter.advance(rows=max(0, self.finished - self.reporter.rows))
 
     def _part(self, table: str, number: int) -> Path:
@@ -283,6 +261,11 @@ class _Build:
 
 def _measure(config: BuildConfig, frame: pl.DataFrame) -> pl.DataFrame:
     return run_stages(PARSE_STAGES, frame, Context(config))
+
+
+def _went_on(frame: pl.DataFrame) -> int:
+    """How many rows of an annotated shard the stages of the model were asked for."""
+    return int((frame["stage"].is_null() | frame["stage"].is_in([s.name for s in MODEL_STAGES])).sum())
 
 
 def _tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:

@@ -14,11 +14,14 @@ import polars as pl
 
 from curate.sources import Row
 
-__all__ = ["FAILED", "ROWS", "Refused", "each_row", "frame_of", "refuse", "sample_id"]
+__all__ = ["FAILED", "FLAGS", "ROWS", "Refused", "each_row", "flag", "frame_of", "refuse", "sample_id"]
 
 FAILED = "failed"
 """The reason of a row on which a stage raised an error: a defect of ours, counted apart from what the row itself got
 wrong."""
+
+FLAGS = pl.List(pl.Struct({"reason": pl.String(), "detail": pl.String()}))
+"""What filters have found that only mark."""
 
 ROWS: dict[str, pl.DataType] = {
     "row": pl.Int64(),
@@ -28,6 +31,7 @@ ROWS: dict[str, pl.DataType] = {
     "source_revision": pl.String(),
     "license": pl.String(),
     "synthetic_prompt": pl.Boolean(),
+    "correct": pl.Boolean(),
     "messages": pl.List(pl.Struct({"role": pl.String(), "content": pl.String()})),
     "prompt": pl.String(),
     "response": pl.String(),
@@ -35,6 +39,7 @@ ROWS: dict[str, pl.DataType] = {
     "reason": pl.String(),
     "detail": pl.String(),
     "raw": pl.String(),
+    "flags": FLAGS,
 }
 """Columns of a frame fresh from `read`."""
 
@@ -65,6 +70,7 @@ def frame_of(rows: Iterable[Row], first: int) -> pl.DataFrame:
                 "source_revision": row.source_revision,
                 "license": row.license,
                 "synthetic_prompt": row.synthetic_prompt,
+                "correct": row.correct,
                 "messages": [{"role": role, "content": content} for role, content in row.messages],
                 "prompt": row.prompt,
                 "response": row.response,
@@ -72,6 +78,7 @@ def frame_of(rows: Iterable[Row], first: int) -> pl.DataFrame:
                 "reason": row.reason,
                 "detail": row.detail if row.reason else None,
                 "raw": row.raw,
+                "flags": [],
             }
             for n, row in enumerate(rows)
         ],
@@ -93,6 +100,14 @@ def refuse(frame: pl.DataFrame, refusals: Mapping[int, tuple[str, str, str]]) ->
         frame.join(marks, on="row", how="left", maintain_order="left")
         .with_columns(pl.coalesce(name, f"new_{name}").alias(name) for name in columns)
         .drop(f"new_{name}" for name in columns)
+    )
+
+
+def flag(frame: pl.DataFrame, reason: str, details: pl.Series) -> pl.DataFrame:
+    """Appends the reason to the flags of the rows that have a detail for it."""
+    new = pl.concat_list(pl.struct(pl.lit(reason).alias("reason"), pl.lit(details).alias("detail")))
+    return frame.with_columns(
+        pl.when(pl.lit(details).is_not_null()).then(pl.col("flags").list.concat(new)).otherwise("flags").alias("flags")
     )
 
 

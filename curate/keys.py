@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from curate.config import BuildConfig
-from curate.filters import FILTERS
+from curate.filters import DUPLICATES, FILTERS, actions
 from curate.stages import JUDGED_EARLY, MODEL_STAGES, PARSE_STAGES
 
 __all__ = ["plan_of", "scores_key", "stage_keys"]
@@ -59,4 +59,6 @@ def plan_of(config: BuildConfig, inputs: Mapping[str, Any], keys: Mapping[str, s
 
 
 def _filter_options(after: Sequence[str], config: BuildConfig) -> list[object]:
-    return [(f.reason, config.options(*f.options)) for f in FILTERS if f.after in after]
+    chosen = actions(config.filter)
+    found = [(f.reason, chosen[f.reason], config.options(*f.options)) for f in FILTERS if f.after in after]
+    return [*found, *((reason, chosen[reason]) for reason in DUPLICATES if tuple(after) == JUDGED_EARLY)]

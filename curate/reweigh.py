@@ -64,7 +64,9 @@ def reweigh(config: ReweighConfig) -> dict[str, Any]:
         if not held.is_file():
             (config.path / "manifest.json").replace(held)
         old = json.loads(held.read_text(encoding="utf-8"))
-        options = {f"{k}_" if k == "lambda" else k: v for k, v in old["config"].items()}
+        options = {
+            f"{k}_" if k == "lambda" else k: tuple(v) if isinstance(v, list) else v for k, v in old["config"].items()
+        }
         reference = old["reference"]["name"] if "reference" in old else None
         built = BuildConfig(**options, out=config.path, reference=reference)
         given = {k: v for k, v in vars(config).items() if k != "path" and v is not None}

@@ -39,6 +39,7 @@ class Column:
 
 
 _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_FLAGS = pa.list_(pa.struct([("reason", pa.string()), ("detail", pa.string())]))
 _SPANS = pa.list_(pa.struct([("start", pa.int32()), ("end", pa.int32())]))
 
 _TOKENS = (
@@ -85,6 +86,8 @@ SAMPLES: tuple[Column, ...] = (
     Column("source_id", pa.string(), "the row's own id, else its line or path in the source"),
     Column("source_revision", pa.string(), "revision of the source, where it has one"),
     Column("license", pa.string(), "SPDX expression, where known"),
+    Column("correct", pa.bool_(), "the source's own verdict on the answer, where it has one"),
+    Column("flags", _FLAGS, "what filters found in it that only mark: reason, and figures behind it"),
     Column(
         "synthetic_prompt", pa.bool_(), "the instruction was made from a source file, not written by a person or model"
     ),

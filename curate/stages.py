@@ -20,8 +20,8 @@ import polars as pl
 from curate.align import CharLabels, paint, token_labels
 from curate.config import BuildConfig
 from curate.extract import CodeBlock, extract_cuda
-from curate.filters import FILTERS, Filter
-from curate.frames import Refused, each_row
+from curate.filters import FILTERS, Filter, actions
+from curate.frames import Refused, each_row, flag
 from curate.score_stage import score_rows
 from curate.syntax import label
 from curate.tokens import Encoder, Untokenisable
@@ -259,15 +259,25 @@ def run_stages(stages: Sequence[Stage], frame: pl.DataFrame, context: Context) -
 
 def run_filters(after: Sequence[str], frame: pl.DataFrame, config: BuildConfig) -> pl.DataFrame:
     """Judges the rows that are not refused yet by the filters that stand behind the named stages, in their order."""
+    chosen = actions(config.filter)
     for test in (f for f in FILTERS if f.after in after):
-        frame = each_row(frame, test.after, test.needs, partial(_judge, test, config), {})
+        action = chosen[test.reason]
+        if action == "refuse":
+            frame = each_row(frame, test.after, test.needs, partial(_refuse, test, config), {})
+        elif action == "mark":
+            judged = each_row(frame, test.after, test.needs, partial(_detail, test, config), {"found": pl.String()})
+            frame = flag(judged.drop("found"), test.reason, judged["found"])
     return frame
 
 
-def _judge(test: Filter, config: BuildConfig, row: dict[str, Any]) -> None:
+def _refuse(test: Filter, config: BuildConfig, row: dict[str, Any]) -> None:
     detail = test.judge(row, config)
     if detail is not None:
         raise Refused(test.reason, detail)
+
+
+def _detail(test: Filter, config: BuildConfig, row: dict[str, Any]) -> dict[str, Any]:
+    return {"found": test.judge(row, config)}
 
 
 def reweighed(samples: pl.DataFrame, context: Context) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from curate.sources.conversation import BadRow, Turns, as_text, turns_of
 __all__ = ["ID_COLUMNS", "MAP_KEYS", "PRESETS", "Shape", "choose_shape", "parse_map", "peeked"]
 
 Reader = Callable[[Mapping[str, object]], Turns]
-MAP_KEYS = ("prompt", "response", "messages", "id", "license")
+MAP_KEYS = ("prompt", "response", "messages", "id", "license", "correct")
 
 ID_COLUMNS = (
     *("id", "sample_id", "row_id", "uid", "uuid", "problem_id", "task_id"),
@@ -23,6 +23,8 @@ ID_COLUMNS = (
 )
 """Columns, in lower case and in order of preference, that may hold a row's own id."""
 _LICENSES = ("license", "licence", "spdx", "license_spdx", "licenses")
+_VERDICTS = ("correct", "is_correct", "passed", "tests_passed", "all_tests_passed")
+_TRUTH = {True: True, False: False, "true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 _REVISIONS = ("source_revision", "revision", "commit", "commit_hash")
 
 
@@ -37,11 +39,14 @@ class Shape:
     id: str | None = None
     license: str | None = None
     revision: str | None = None
+    correct: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that reading a row looks at."""
-        extra = (c for c in (self.id, self.license, self.revision, _LEVEL.get(self.id or "")) if c is not None)
+        extra = (
+            c for c in (self.id, self.license, self.revision, self.correct, _LEVEL.get(self.id or "")) if c is not None
+        )
         return tuple(dict.fromkeys((*self.required, *self.optional, *extra)))
 
     def row_id(self, row: Mapping[str, object], position: int) -> str:
@@ -64,6 +69,13 @@ class Shape:
         """The revision that the row names, if it does."""
         own = row.get(self.revision) if self.revision else None
         return own.encode("utf-8", "replace").decode("utf-8") if isinstance(own, str) and own.strip() else None
+
+    def row_correct(self, row: Mapping[str, object]) -> bool | None:
+        """The source's own verdict on the answer; None where it has none, or one that is neither true nor false."""
+        own = row.get(self.correct) if self.correct else None
+        if isinstance(own, str):
+            own = own.strip().lower()
+        return _TRUTH.get(own) if isinstance(own, str | int | float) else None
 
 
 _LEVEL = {"task_id": "level_id", "Task_ID": "Level_ID"}
@@ -186,6 +198,7 @@ def choose_shape(rows: Sequence[Mapping[str, object]], where: str, mapping: Mapp
         shape,
         license=mapping.get("license") or next(iter(_present(found, _LICENSES)), None),
         revision=next(iter(_present(found, _REVISIONS)), None),
+        correct=mapping.get("correct") or next(iter(_present(found, _VERDICTS)), None),
     )
     if "id" in mapping:
         return replace(shape, id=mapping["id"])
@@ -200,7 +213,7 @@ def _identifies(shape: Shape, rows: Sequence[Mapping[str, object]]) -> bool:
 
 
 def parse_map(option: str | None) -> dict[str, str]:
-    """`prompt=COL,response=COL` (also messages=, id=, license=) as a dict; {} for None. Raises OptionError."""
+    """`prompt=COL,response=COL` (also those of MAP_KEYS) as a dict; {} for None. Raises OptionError."""
     mapping: dict[str, str] = {}
     for part in (option or "").split(","):
         key, equals, column = part.partition("=")

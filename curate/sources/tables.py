@@ -83,7 +83,10 @@ def read_row(
     except BadRow as bad:
         text = raw or _evidence(value)
         return Row(source, source_id, position, revision, license, reason=bad.reason, detail=bad.detail, raw=text)
-    return Row(source, source_id, position, revision, license, talk.turns, talk.prompt, talk.response, detail=talk.note)
+    return Row(
+        source, source_id, position, revision, license, talk.turns, talk.prompt, talk.response,
+        correct=shape.row_correct(value), detail=talk.note,
+    )  # fmt: skip
 
 
 def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:

@@ -29,6 +29,8 @@ class Row:
     """The last assistant turn."""
     synthetic_prompt: bool = False
     """The whole instruction was written by this program, because the source is a bare source file."""
+    correct: bool | None = None
+    """The source's own verdict on the answer (its tests, say), where it has one."""
     reason: str | None = None
     detail: str = ""
     """For a bad row what exactly is wrong; for a good one what was left out, if anything."""
