@@ -251,7 +251,8 @@ def _attribution(comments: Iterable[str]) -> tuple[str, ...]:
         for line in re.split(r"[\r\n]+", comment):
             named = _NAMED.match(line[:1000].strip(_MARKS))
             if named is not None:
-                lines[_CONTROL.sub(" ", named[1].split("*/")[0]).strip(_MARKS)[:_MAX_LINE].rstrip()] = None
+                notice = " ".join(_CONTROL.sub(" ", named[1].split("*/")[0]).strip(_MARKS).split())
+                lines[notice[:_MAX_LINE].rstrip()] = None
                 if len(lines) == _MAX_LINES:
                     return tuple(lines)
     return tuple(lines)

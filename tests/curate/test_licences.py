@@ -131,7 +131,7 @@ def test_attribution_is_the_copyright_lines_of_comments() -> None:
     code = (
         "/*\n * Copyright (c) 2021 NAME and others. \n * SPDX-FileCopyrightText: Copyright (c) 2022 NVIDIA CORPORATION\n"
         " * THE COPYRIGHT HOLDERS ARE NOT LIABLE. This copyright notice shall stay.\n * Copyright Notice: none\n */\n"
-        "// © 2020 Zoë\n// copyright 2019 B.\n// (c) 2018 C\n// f(c) 2018\n// Copyright Ada Lovelace\n"
+        "// © 2020 Zoë\n// copyright  2019   B.\n// (c) 2018 C\n// f(c) 2018\n// Copyright Ada Lovelace\n"
         '// Copyright (c) 2021 NAME and others.\nconst char *s = "Copyright (c) 1999 Nobody";\n' + KERNEL
     )
     expected = (
