@@ -38,9 +38,10 @@ def to_response(
     """Characters of the rendered text to characters of the response; -1 where a token covers none of them."""
     of_start = np.concatenate([np.full(len(p.text), -1, np.int32) if p.starts is None else p.starts for p in pieces])
     of_end = np.concatenate([np.full(len(p.text), -1, np.int32) if p.ends is None else p.ends for p in pieces])
+    of_response = np.flatnonzero(of_start >= 0)
+    first, behind = np.searchsorted(of_response, starts), np.searchsorted(of_response, ends)
+    some = behind > first
     char_start, char_end = np.full(len(starts), -1, np.int32), np.full(len(starts), -1, np.int32)
-    for i, (a, b) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        covered = np.flatnonzero(of_start[a:b] >= 0)
-        if len(covered):
-            char_start[i], char_end[i] = of_start[a + covered[0]], of_end[a + covered[-1]]
+    char_start[some] = of_start[of_response[first[some]]]
+    char_end[some] = of_end[of_response[behind[some] - 1]]
     return char_start, char_end

@@ -158,6 +158,11 @@ def understood(tree: Tree, code: Code) -> float:
     return max(0.0, min(1.0, good / total)) if proven and total else 0.0
 
 
+_PARSE: dict[Code, Callable[[str], Tree]] = {"cuda": parse_cuda, "python": parse_python}
+_CLEARLY = 0.2
+"""How much more the other grammar must understand before it overrules a hint."""
+
+
 def language_of(text: str, hint: Code | None = None, enough: float = ENOUGH) -> Code | None:
     """The language whose grammar understands more of the text; None where neither understands `enough` of it.
 
@@ -165,14 +170,18 @@ def language_of(text: str, hint: Code | None = None, enough: float = ENOUGH) -> 
     """
     if not text.strip():
         return None
-    shares: dict[Code, float] = {
-        "cuda": understood(parse_cuda(text), "cuda"),
-        "python": understood(parse_python(text), "python"),
-    }
-    best: Code = max(shares, key=lambda code: (shares[code], code == hint))
-    if hint is not None and shares[hint] >= enough and shares[best] - shares[hint] < 0.2:
+    first: Code = hint or "cuda"
+    share = understood(_PARSE[first](text), first)
+    # Where no share of the other grammar (1 at most) could change the answer, it is not asked: a grammar spends most of
+    # its time on the repair of what is not its language.
+    if share >= enough and (1.0 - share < _CLEARLY if hint else share == 1.0):
+        return first
+    other: Code = "python" if first == "cuda" else "cuda"
+    others_share = understood(_PARSE[other](text), other)
+    if hint is not None and share >= enough and others_share - share < _CLEARLY:
         return hint
-    return best if shares[best] >= enough else None
+    best, most = (other, others_share) if others_share > share else (first, share)
+    return best if most >= enough else None
 
 
 def has_cuda(text: str) -> bool:

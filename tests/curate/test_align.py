@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.align import CharLabels, paint, token_labels
+from curate.align import CharLabels, _solid, paint, token_labels
 from curate.extract import CodeBlock, extract_cuda
 from curate.syntax import CodeLabels, label
 from curate.taxonomy import NOT_DERIVED, Category, Location
@@ -107,3 +109,38 @@ def test_bytes_characters_and_tokens_agree_behind_multi_byte_text() -> None:
         assert set(painted.category[at : at + len(text)]) == {category}
     assert painted.location[response.index("void")] == Location.KERNEL
     assert painted.category[: response.index("__global__")].sum() == 0
+
+
+def majority_by_counting(text: str, values: list[int], start: int, end: int) -> int:
+    span = range(max(start, 0), max(end, 0))
+    counts = Counter(values[i] for i in [i for i in span if not text[i].isspace()] or span)
+    neutral = counts.pop(0, 0)
+    best = min(counts, key=lambda kind: (-counts[kind], kind), default=0)
+    return best if counts[best] >= max(neutral, 1) else 0
+
+
+@given(st.text(st.sampled_from("ab;\n\t \x1c\x85\u3000\u2028汉🎉\ud800"), max_size=30), st.data())
+def test_labels_of_tokens_are_those_of_a_loop_over_them(text: str, data: st.DataObject) -> None:
+    """Tokens may be empty, overlap (bytes of one character), or belong to the template."""
+    n = len(text)
+    kinds = {"category": 14, "statement": 2, "location": 5, "in_code": 2}
+    drawn = {k: data.draw(st.lists(st.integers(0, m - 1), min_size=n, max_size=n)) for k, m in kinds.items()}
+    distance = data.draw(st.lists(st.sampled_from((0, 1, 7, 254, 255)), min_size=n, max_size=n))
+    ends = st.tuples(st.integers(0, n), st.integers(0, n)).map(sorted)
+    spans = data.draw(st.lists(st.just([-1, -1]) | ends, max_size=12))
+    chars = CharLabels(
+        index_distance=np.array(distance, np.uint8),
+        **{k: np.array(v, bool if kinds[k] == 2 else np.uint8) for k, v in drawn.items()},
+    )
+    starts, stops = np.array(spans, np.int32).reshape(-1, 2).T
+    tokens = token_labels(text, chars, starts, stops)
+    for name, values in drawn.items():
+        assert getattr(tokens, name).tolist() == [majority_by_counting(text, values, a, b) for a, b in spans]
+    assert tokens.index_distance.tolist() == [
+        min(distance[max(a, 0) : max(b, 0)], default=NOT_DERIVED) for a, b in spans
+    ]
+
+
+def test_white_space_is_what_str_says_it_is() -> None:
+    every = "".join(map(chr, range(0x110000)))
+    assert _solid(every).tolist() == [not c.isspace() for c in every]
