@@ -42,7 +42,7 @@ from curate.stages import (
     Context,
     run_stages,
 )
-from curate.store import is_whole, part_files, read_part, replace_file, write_part
+from curate.store import is_whole, part_files, read_part, replace_file, write_frame, write_part
 from curate.summary import count_rows
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ class _Build:
             self._annotate(self._judge())
             counts = count_rows(self.out, read)
             regions = self._find_regions()
+            self._write_log()  # before the manifest: with that the dataset is finished, and nothing may fail any more
             manifest = write_manifest(self.out, self.config, inputs, keys, counts, regions)
-            self._write_log()
             self.folder.close(self.parsed)
         return manifest
 
@@ -170,10 +170,7 @@ class _Build:
         with Reporter("parse", None) as self.reporter:
             jobs = self.config.jobs or cores()
             for number, frame in in_order(partial(_measure, self.config), missing(), jobs):
-                path = self.parsed / f"{number:06d}.parquet"
-                temporary = path.with_suffix(".tmp")
-                frame.write_parquet(temporary, compression="lz4")
-                temporary.replace(path)
+                write_frame(frame, self.parsed / f"{number:06d}.parquet")
                 self.reporter.advance(rows=len(frame))
         self.seconds["parse"] = time.monotonic() - began
         return read
@@ -248,7 +245,7 @@ class _Build:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def _write_log(self) -> None:
-        """Timings and the machine: the one file that may differ between two runs."""
+        """Timings up to the manifest, and the machine: the one file that may differ between two runs."""
         content = {
             "seconds": {**self.seconds, "total": time.monotonic() - self.began},
             "tokens_per_second": self.reporter.tokens / max(self.seconds["annotate"], 1e-9) or None,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ import polars as pl
 from filelock import FileLock, Timeout
 
 from curate.errors import DatasetError
-from curate.schema import TABLES
+from curate.schema import FORMAT_VERSION, TABLES
 from curate.store import JOURNAL, part_files, replace_file
 
 __all__ = ["OutFolder"]
@@ -52,6 +53,9 @@ class OutFolder:
             raise DatasetError(
                 f"--out {self.path}: another build is writing there; wait for it, or give another folder"
             ) from error
+        except (OSError, NotImplementedError) as error:
+            why = getattr(error, "strerror", None) or "its file system has no locks"
+            raise DatasetError(f"--out {self.path}: cannot write there ({why}); give another folder") from error
         try:
             with self._one_line():
                 yield
@@ -82,25 +86,43 @@ class OutFolder:
         except (OSError, ValueError, TypeError, RecursionError):
             return None
 
+    @property
+    def _format_version(self) -> str | None:
+        """Of what stands or was begun in the folder, as its manifest or else its plan says; None where neither does."""
+        try:
+            manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+            return str(manifest["format_version"])[:20]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None if self.plan is None else self.plan.get("format_version")
+
     def open(self, plan: Mapping[str, Any], *, overwrite: bool) -> None:
         """Makes the folder ready for a plan (`build`, `scores`, `sources`: keys).
 
         The same plan goes on where it was. Another plan over the same sources, whose scores still hold, keeps the
-        scores and makes the rest anew. Anything else needs `overwrite`: scores are what a build costs.
+        scores and makes the rest anew. Anything else needs `overwrite`: scores are what a build costs. So does what
+        another version of cuset has left in another format, whatever its plan.
         """
         old = self.plan
-        if old == dict(plan):
+        found = self._format_version
+        if found not in (None, str(FORMAT_VERSION)):  # nothing in there can be relied on, whatever its plan says
+            if not overwrite:
+                raise DatasetError(
+                    f"--out {self.path}: format {found}, but this version of cuset writes {FORMAT_VERSION};"
+                    " give another folder, or --overwrite to replace it"
+                )
+            self._clear()
+        elif old == dict(plan):
             log.info(
                 "%s in %s",
                 "nothing has changed" if self._finished else "going on with the interrupted build",
                 self.path,
             )
             return
-        if old is None and not self._finished and not any(self._part_folders()):
+        elif old is None and not self._finished and not any(self._part_folders()):
             pass
         elif overwrite:
             self._clear()
-        elif old is not None and (old["sources"], old["scores"]) == (plan["sources"], plan["scores"]):
+        elif old is not None and all(old.get(name) == plan[name] for name in ("sources", "scores")):
             self._keep_scores()
         else:
             state = "a dataset" if self._finished else "an unfinished build"
@@ -154,7 +176,8 @@ class OutFolder:
         try:
             yield
         except (OSError, pl.exceptions.PolarsError) as error:
-            why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            number = getattr(error, "errno", None)  # libraries put paths and words of their own into the message
+            why = os.strerror(number) if number else str(error).splitlines()[0]
             raise DatasetError(
                 f"--out {self.path}: cannot write there ({why});"
                 " what is done is kept: run the same command again to go on"

@@ -9,6 +9,7 @@ from typing import Any
 
 from curate.config import BuildConfig
 from curate.filters import DUPLICATES, FILTERS, actions
+from curate.schema import FORMAT_VERSION
 from curate.stages import JUDGED_EARLY, MODEL_STAGES, PARSE_STAGES
 
 __all__ = ["plan_of", "scores_key", "stage_keys"]
@@ -52,6 +53,7 @@ def scores_key(config: BuildConfig, inputs: Mapping[str, Any]) -> str:
 def plan_of(config: BuildConfig, inputs: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, str]:
     """What a folder is opened with (`curate.folder`): what is built, over which sources, with which scores."""
     return {
+        "format_version": str(FORMAT_VERSION),
         "build": f"{keys['regions']}-{config.shard_rows}",
         "sources": keys["read"],
         "scores": scores_key(config, inputs),

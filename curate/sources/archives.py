@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -26,6 +28,12 @@ _MAX_TOTAL = 2**32
 _MAX_MEMBERS = 10**6
 _MAX_HEADER = 2**20
 """Bytes of one long name or extended header in a tar, which `tarfile` holds in memory."""
+
+_DAMAGED = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, NotImplementedError, OverflowError, RuntimeError, ValueError),
+)
+"""What `zipfile` and `tarfile` raise for damage; the latter kinds for versions, offsets and names that cannot be."""
 
 Member = tuple[str, tuple[str, str] | None, Callable[[], bytes]]
 """Name inside the archive, (reason, detail) if it may not be read, and how to read it."""
@@ -61,7 +69,7 @@ class ArchiveSource:
                 except Broken:
                     yield refused_row(self.name, name, position, self.license, cut)
                     return
-                except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
+                except _DAMAGED as error:
                     refusal = "unreadable", f"damaged in the archive ({str(error)[:100]})"
                 if refusal:
                     yield refused_row(self.name, name, position, self.license, refusal)
@@ -96,7 +104,7 @@ def _members(path: Path) -> Generator[Member, None, None]:
 def _one_line(path: Path) -> Iterator[None]:
     try:
         yield
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, ValueError, OSError) as error:
+    except (*_DAMAGED, OSError) as error:
         raise SourceError(f"{shown(path)}: damaged archive ({str(error)[:120]}); fetch or write it again.") from None
 
 
@@ -125,14 +133,21 @@ def _zip(path: Path) -> Generator[Member, None, None]:
         for member in members:
             kind = member.external_attr >> 28  # of the file's Unix mode; 0 where there is none
             refusal = _refusal(member.filename, member.file_size, regular=kind in (0, 8))
+            if refusal is None and member.header_offset < 0:
+                refusal = "unreadable", "damaged in the archive (an offset before its beginning)"
             if refusal is None and member.flag_bits & 1:
                 refusal = "unreadable", "encrypted"
-            yield member.filename, refusal, partial(_unzip, archive, member)
+            yield member.filename, refusal, partial(_unzip, path, archive, member)
 
 
-def _unzip(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    with archive.open(member) as file:
-        data = file.read(member.file_size + 1)  # to the end, where the checksum is compared
+def _unzip(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    try:
+        with archive.open(member) as file:
+            data = file.read(member.file_size + 1)  # to the end, where the checksum is compared
+    except OSError as error:
+        if error.errno is None:  # bzip2's word for damaged data
+            raise EOFError(str(error)) from None
+        raise SourceError(f"{shown(path)}: cannot be read ({error.strerror}).") from None
     if len(data) != member.file_size:
         raise EOFError("shorter than its directory says")
     return data

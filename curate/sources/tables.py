@@ -17,7 +17,7 @@ from curate.sources.conversation import BadRow, split_turns
 from curate.sources.delimited import delimited_items
 from curate.sources.files import digest, shown
 from curate.sources.shapes import Shape, choose_shape, peeked
-from curate.sources.streams import kind_of, lines_of, read_whole
+from curate.sources.streams import MAX_LINE, kind_of, lines_of, read_whole
 from curate.sources.types import Row
 
 __all__ = ["TableSource", "open_table", "read_row", "warn_if_swapped"]
@@ -31,6 +31,8 @@ _PEEK_ROWS = 200
 _PEEK_LINES = 5000
 _BATCH = 128
 _SWAP_ROWS, _SWAP_LEAST = 20, 5
+_MOST_BYTES = 2**30
+"""That a batch of a Parquet file may expand to."""
 _MAX_JSON = 2**30
 """Bytes of a .json file, which is held in memory as a whole."""
 
@@ -240,12 +242,31 @@ def _parquet_items(path: Path, columns: Collection[str] | None) -> Iterator[Item
         wanted = None if columns is None else [name for name in names if name in columns]
         position = 0
         try:
-            for batch in table.iter_batches(batch_size=_BATCH, columns=wanted):
+            for batch in table.iter_batches(batch_size=_batch_rows(table.metadata, wanted), columns=wanted):
                 for value in _python_rows(batch):
                     position += 1
-                    yield position, value, ""
+                    yield position, _not_too_large(value), ""
         except (pa.ArrowException, OSError) as error:
             raise _broken_parquet(path, error, f" after row {position}") from None
+
+
+def _batch_rows(metadata: pq.FileMetaData, columns: Collection[str] | None) -> int:
+    """Rows of a batch: fewer where a dictionary, which holds a value once for all rows, could make a batch a bomb."""
+    most = 1
+    for n in range(metadata.num_row_groups):
+        group = metadata.row_group(n)
+        chunks = (group.column(i) for i in range(group.num_columns))
+        named = (c for c in chunks if columns is None or c.path_in_schema.split(".")[0] in columns)
+        most = max(most, sum(c.total_uncompressed_size for c in named if c.has_dictionary_page))
+    return max(1, min(_BATCH, _MOST_BYTES // most))
+
+
+def _not_too_large(value: object) -> object:
+    """The row, held to what a line of text may hold."""
+    size = (
+        max((len(x) for x in value.values() if isinstance(x, str | bytes)), default=0) if isinstance(value, dict) else 0
+    )
+    return BadRow("too_large", f"a value of {size} characters, more than {MAX_LINE}") if size > MAX_LINE else value
 
 
 def _python_rows(batch: pa.RecordBatch) -> Iterator[object]:

@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 from conftest import pair
 
+from curate.errors import ModelError
+from curate.model import locate_model
+from curate.sources import open_sources
+
 KILLS = 5
 
 CHILD = """
@@ -87,6 +91,48 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(
     finish(start(source, tmp_path / "out", model_folder))
     assert contents(tmp_path / "out") == whole
     assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
+def test_killed_while_the_embedded_model_scores_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    """With the command and the model that users have, where the stub above stands in for the model."""
+    try:
+        locate_model("embedded")
+    except ModelError as error:
+        pytest.skip(f"needs the embedded model: {error}")
+    rows = [row for row in open_sources(["bundled"])[0].rows() if "__global__" in row.response]
+    rows.sort(key=lambda row: len(row.response))
+    source = tmp_path / "rows.jsonl"
+    source.write_text("\n".join(json.dumps({"prompt": r.prompt, "response": r.response}) for r in rows[:3]))
+
+    def begin(out: Path) -> subprocess.Popen[str]:
+        options = ["--source", source, "--out", out, "--model", "embedded", "--shard-rows", "1", "--jobs", "1"]
+        command = [sys.executable, "-m", "curate.build", *map(str, options)]
+        one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two wait for each other on a busy machine
+        child = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, env=one_thread
+        )
+        while child.poll() is None and not list(out.glob(".cuset/parsed-*/*.parquet")):
+            time.sleep(0.01)  # until the model is loaded and the rows are parsed
+        return child
+
+    child, began = begin(tmp_path / "whole"), time.monotonic()
+    assert child.wait(timeout=120) == 0
+    seconds = time.monotonic() - began
+    whole, out, draw = contents(tmp_path / "whole"), tmp_path / "out", random.Random(1)
+    killed = 0
+    for parts in (0, 1):  # somewhere in the first sample, and somewhere behind it
+        child = begin(out)
+        while child.poll() is None and len(list(out.glob("samples/*.parquet"))) < parts:
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0, seconds / 4))
+        killed += child.poll() is None
+        child.kill()
+        child.wait()
+    assert killed > 0, "killed too late to show anything"
+    assert begin(out).wait(timeout=120) == 0
+    assert len(list(out.glob("samples/*.parquet"))) == 3
+    assert contents(out) == whole
+    assert not list(out.rglob("*.tmp"))
 
 
 def test_no_worker_outlives_a_killed_build(
