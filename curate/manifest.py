@@ -71,7 +71,7 @@ def _findings(out: Path) -> dict[str, Any]:
     connection = duckdb.connect()
     connection.execute("SET threads = 1")  # sums of floats depend on their order: the manifest must not
     attach_views(connection, out)
-    return findings(connection)
+    return findings(connection, part_files(out / "samples"))
 
 
 def _rows_of_sources(out: Path) -> dict[str, Any]:

@@ -34,6 +34,7 @@ __all__ = [
     "attach_views",
     "connect",
     "is_whole",
+    "narrow",
     "part_files",
     "read_manifest",
     "read_part",
@@ -230,3 +231,9 @@ def attach_views(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """
     )
     connection.execute(f"CREATE VIEW windows AS SELECT * FROM windows({ANALYSIS_WINDOW})")
+
+
+def narrow(connection: duckdb.DuckDBPyConnection, part: Path) -> None:
+    """Puts one file of `samples` behind the view of that name, and so behind `tokens` and `windows`."""
+    source = f"read_parquet([{_quoted(part)}], hive_partitioning = false)"
+    connection.execute(f"CREATE OR REPLACE VIEW samples AS SELECT * FROM {source}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from curate.console import printable
 from curate.errors import CusetError
 from curate.frames import FAILED
 from curate.stages import MODEL_STAGES, PARSE_STAGES
-from curate.store import ANALYSIS_WINDOW, part_files, read_part
+from curate.store import ANALYSIS_WINDOW, narrow, part_files, read_part
 
 __all__ = ["count_rows", "findings", "print_findings", "print_funnel"]
 
@@ -50,13 +50,16 @@ def count_rows(out: Path, read: int) -> dict[str, Any]:
     }
 
 
-def findings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+def findings(connection: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> dict[str, Any]:
     """Mean confidence of sensitive and neutral code tokens, and the share of low windows, for both label sets.
 
     A window is low when its mean confidence is below the mean of the neutral tokens. Two rules say that a window falls
     on a sensitive structure: any of its tokens is sensitive; or more of them are than in its sample's code as a whole.
     Prose around the code is left out, since the paper's samples hold none. Values are None where there is nothing to
     take them over.
+
+    `parts` are the files behind the connection's `samples`, no sample in two of them. Windows are counted file by
+    file, since DuckDB holds all tokens that it forms windows over; `samples` is left narrowed to the last file.
     """
     result: dict[str, Any] = {}
     for name, column in _LABEL_SETS.items():
@@ -66,37 +69,50 @@ def findings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
             FROM tokens WHERE in_code
         """).fetchone()
         assert tokens is not None
-        neutral_mean = tokens[3]
-        windows = connection.execute(
-            f"""
-            WITH base AS (SELECT sample_id, avg({column}::INT) AS share FROM tokens WHERE in_code GROUP BY 1),
-            marked AS (
-                SELECT w.sample_id, w.confidence < $mean AS low, w.{name}_tokens > 0 AS touches,
-                    w.{name}_tokens / $window > base.share AS above
-                FROM windows w JOIN base USING (sample_id)
-            )
-            SELECT count(*), count(*) FILTER (low), count(DISTINCT sample_id), count(DISTINCT sample_id) FILTER (low),
-                avg(touches::INT) FILTER (low), avg(touches::INT), avg(above::INT) FILTER (low), avg(above::INT)
-            FROM marked
-            """,
-            {"mean": neutral_mean, "window": float(ANALYSIS_WINDOW)},
-        ).fetchone()
-        assert windows is not None
-        result[name] = {
-            "sensitive_tokens": tokens[0],
-            "neutral_tokens": tokens[1],
-            "sensitive_mean": tokens[2],
-            "neutral_mean": neutral_mean,
-            "windows": windows[0],
-            "low_windows": windows[1],
-            "samples_with_windows": windows[2],
-            "samples_with_low_window": windows[3],
-            "low_windows_touching": windows[4],
-            "all_windows_touching": windows[5],
-            "low_windows_above_base": windows[6],
-            "all_windows_above_base": windows[7],
+        result[name] = dict(
+            zip(("sensitive_tokens", "neutral_tokens", "sensitive_mean", "neutral_mean"), tokens, strict=True)
+        )
+    counted = {name: [0] * 8 for name in result}
+    for part in parts:
+        narrow(connection, part)
+        for name, means in result.items():
+            here = _windows(connection, name, means["neutral_mean"])
+            counted[name] = [a + b for a, b in zip(counted[name], here, strict=True)]
+    for name, (every, low, samples, low_samples, *on_sensitive) in counted.items():
+        shares = [n / of if of else None for n, of in zip(on_sensitive, (low, every, low, every), strict=True)]
+        result[name] |= {
+            "windows": every,
+            "low_windows": low,
+            "samples_with_windows": samples,
+            "samples_with_low_window": low_samples,
+            "low_windows_touching": shares[0],
+            "all_windows_touching": shares[1],
+            "low_windows_above_base": shares[2],
+            "all_windows_above_base": shares[3],
         }
     return result
+
+
+def _windows(connection: duckdb.DuckDBPyConnection, name: str, neutral_mean: float | None) -> tuple[int, ...]:
+    """Windows, low ones, samples with windows, with low ones; then windows low and touching, touching, low and above
+    their sample's share, above it."""
+    found = connection.execute(
+        f"""
+        WITH base AS (SELECT sample_id, avg({_LABEL_SETS[name]}::INT) AS share FROM tokens WHERE in_code GROUP BY 1),
+        marked AS (
+            SELECT w.sample_id, w.confidence < $mean AS low, w.{name}_tokens > 0 AS touches,
+                w.{name}_tokens / $window > base.share AS above
+            FROM windows w JOIN base USING (sample_id)
+        )
+        SELECT count(*), count(*) FILTER (low), count(DISTINCT sample_id), count(DISTINCT sample_id) FILTER (low),
+            count(*) FILTER (low AND touches), count(*) FILTER (touches),
+            count(*) FILTER (low AND above), count(*) FILTER (above)
+        FROM marked
+        """,
+        {"mean": neutral_mean, "window": float(ANALYSIS_WINDOW)},
+    ).fetchone()
+    assert found is not None
+    return found
 
 
 def print_funnel(console: Console, counts: Mapping[str, Any]) -> None:

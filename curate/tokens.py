@@ -36,6 +36,9 @@ _PRIVATE = 0xF0000  # plane 15: private use, in no corpus by agreement of Unicod
 _PAD = chr(0xFFFFD)
 _FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
 """Put before a template that writes today's date, so that a build can be made again on another day."""
+_CONTROL = re.compile(r"<[|｜][^<>]+[|｜]>")
+"""Spelled so, an added token steers the model even where its file does not call it special: DeepSeek's `<｜User｜>`
+opens a turn. `<think>`, which answers hold and templates read, is none of these."""
 _PLANE_15 = re.compile(f"[{chr(_PRIVATE)}-{_PAD}]")
 
 
@@ -81,7 +84,11 @@ class Encoder:
             self._program = self.template
             if "strftime_now" in self.template:
                 self._program = _FIXED_DATE + self.template
-            self._specials = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
+            self._specials = {
+                t.content: i
+                for i, t in tokenizer.added_tokens_decoder.items()
+                if t.special or _CONTROL.fullmatch(t.content)
+            }
             self._special_ids = frozenset(self._specials.values())
             self._disguise = {
                 text: (chr(_PRIVATE + n) + _PAD * len(text))[: len(text)] for n, text in enumerate(self._specials)

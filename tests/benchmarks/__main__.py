@@ -1,8 +1,9 @@
-"""`python -m tests.benchmarks [--only NAME]`: every measurement once, as one table. About four minutes, two idle
+"""`python -m tests.benchmarks [--only NAME]`: every measurement once, as one table. About ten minutes, two idle
 cores."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -18,14 +19,14 @@ from curate.console import main, parse_options, stderr
 from curate.pool import cores
 from tests.benchmarks.figures import Figure, timed
 
-NAMES = ("scoring", "labels", "storage", "queries", "memory")
+NAMES = ("scoring", "harness", "labels", "parse", "scale", "storage", "queries", "memory")
 
 
 @dataclass(frozen=True)
 class BenchmarkConfig:
     """Measures speed, memory and size."""
 
-    only: Literal["all", "scoring", "labels", "storage", "queries", "memory"] = "all"
+    only: Literal["all", "scoring", "harness", "labels", "parse", "scale", "storage", "queries", "memory"] = "all"
     """Run this one alone."""
 
 
@@ -37,6 +38,8 @@ def _processor() -> str:
 
 
 def _text(figure: Figure) -> str:
+    if math.isnan(figure.value):
+        return "-"
     digits = 0 if figure.value >= 1000 else 1 if figure.value >= 100 else 2
     return f"{figure.value:,.{digits}f} {figure.unit}".rstrip()
 
