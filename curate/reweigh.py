@@ -64,7 +64,7 @@ def reweigh(config: ReweighConfig) -> dict[str, Any]:
         if not held.is_file():
             (config.path / "manifest.json").replace(held)
         old = json.loads(held.read_text(encoding="utf-8"))
-        options = {
+        options: dict[str, Any] = {
             f"{k}_" if k == "lambda" else k: tuple(v) if isinstance(v, list) else v for k, v in old["config"].items()
         }
         reference = old["reference"]["name"] if "reference" in old else None
