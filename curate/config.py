@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from curate.errors import OptionError
+from curate.licences import parse_option_license
 
 __all__ = ["BuildConfig"]
 
@@ -30,7 +31,7 @@ class BuildConfig:
     """Columns of the source where its shape is unknown: prompt=COL,response=COL (also messages=, id=, license=,
     correct=)."""
     license: str | None = None
-    """SPDX identifier for rows whose source has no licence field."""
+    """SPDX expression for rows whose source names no licence."""
     limit: int | None = None
     """Read this many rows at most."""
     model: str = "embedded"
@@ -51,6 +52,11 @@ class BuildConfig:
     """A second model with the same tokenizer, whose log-probability of the tokens is stored as well: ref_logprob."""
     skip_scoring: bool = False
     """Build everything that needs no model; the tokenizer is still the model's."""
+    allow_license: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """SPDX licences that are let through; without it the permissive ones. Rows of others are refused
+    (license_not_allowed), those of unknown ones marked (unknown_license)."""
+    redact: bool = True
+    """Put placeholders in the place of secrets and e-mail addresses."""
     filter: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """REASON=refuse, REASON=mark or REASON=off: what happens to the rows that a filter finds. Marked ones keep the
     reason among their `flags`."""
@@ -90,6 +96,8 @@ class BuildConfig:
             if value is not None and not low <= value <= high:
                 raise OptionError(f"--{field.rstrip('_').replace('_', '-')} {value}: must lie between {low} and {high}")
 
+        for license in self.allow_license:
+            parse_option_license(license, "--allow-license")
         if self.skip_scoring and self.extra_scores:
             raise OptionError(
                 "--skip-scoring: --topk, --entropy-top20 and --reference are scores; leave one or the other"

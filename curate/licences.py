@@ -18,7 +18,16 @@ from curate.comments import comments_about
 from curate.errors import OptionError
 from curate.license_names import ALIASES, NOTHING, VAGUE
 
-__all__ = ["ALLOWED", "License", "is_allowed", "needs_attribution", "parse_option_license", "resolve_license", "spdx"]
+__all__ = [
+    "ALLOWED",
+    "License",
+    "is_allowed",
+    "needs_attribution",
+    "parse_option_license",
+    "resolve_license",
+    "says_nothing",
+    "spdx",
+]
 
 ALLOWED: tuple[str, ...] = (
     *("MIT", "MIT-0", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "0BSD", "ISC"),
@@ -73,7 +82,7 @@ def resolve_license(row_field: str | None, response: str, cuda: Sequence[str] = 
     if headers:
         origin = "header"
         expression, note = _all_of(headers)
-    elif row_field is not None and not _says_nothing(row_field):
+    elif row_field is not None and not says_nothing(row_field):
         origin = "row"
         expression, note = spdx(row_field)
     elif fill is not None:
@@ -95,12 +104,12 @@ def spdx(text: str) -> tuple[str | None, str]:
     return found, VAGUE.get(_plain(text), "")
 
 
-def parse_option_license(text: str) -> str:
-    """The value of `--license` as an SPDX expression. Raises OptionError for one that names no licence."""
+def parse_option_license(text: str, option: str = "--license") -> str:
+    """The value of an option as an SPDX expression. Raises OptionError for one that names no licence."""
     expression, _ = spdx(text)
     if expression is None:
         raise OptionError(
-            f"--license {_shown(text)}: no SPDX licence; write an identifier of https://spdx.org/licenses such as "
+            f"{option} {_shown(text)}: no SPDX licence; write an identifier of https://spdx.org/licenses such as "
             "Apache-2.0, an expression such as 'MIT OR Apache-2.0', or LicenseRef-NAME for a licence that has none"
         )
     return expression
@@ -176,7 +185,8 @@ def _is_known(symbol: Any) -> bool:
     return _LICENSE_REF.fullmatch(symbol.key) is not None
 
 
-def _says_nothing(text: str) -> bool:
+def says_nothing(text: str) -> bool:
+    """Whether a row's field is there but empty: `unknown`, `none`, `NOASSERTION` and the like."""
     text = text.strip()
     return len(text) <= _MAX_LENGTH and _plain(text) in NOTHING
 

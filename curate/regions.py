@@ -20,8 +20,8 @@ from numpy import ndarray as Array
 
 from curate.extract import CodeBlock
 from curate.frames import each_row
+from curate.measure import code_blocks
 from curate.schema import REGIONS, SAMPLES
-from curate.stages import code_blocks
 from curate.syntax import parse_cuda
 from curate.syntax.enclosing import enclosing_nodes
 

@@ -40,6 +40,7 @@ class Column:
 
 _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 _FLAGS = pa.list_(pa.struct([("reason", pa.string()), ("detail", pa.string())]))
+_REDACTIONS = pa.list_(pa.struct([("kind", pa.string()), ("count", pa.int32())]))
 _SPANS = pa.list_(pa.struct([("start", pa.int32()), ("end", pa.int32())]))
 
 _TOKENS = (
@@ -85,13 +86,15 @@ SAMPLES: tuple[Column, ...] = (
     Column("source", pa.string(), "name of the source"),
     Column("source_id", pa.string(), "the row's own id, else its line or path in the source"),
     Column("source_revision", pa.string(), "revision of the source, where it has one"),
-    Column("license", pa.string(), "SPDX expression, where known"),
+    Column("license", pa.string(), "SPDX expression, where known: of the code's own headers, the row or the source"),
+    Column("attribution", pa.list_(pa.string()), "copyright lines of the code, kept as its licence asks"),
+    Column("redactions", _REDACTIONS, "secrets and addresses that placeholders stand for, by kind"),
     Column("correct", pa.bool_(), "the source's own verdict on the answer, where it has one"),
     Column("flags", _FLAGS, "what filters found in it that only mark: reason, and figures behind it"),
     Column(
         "synthetic_prompt", pa.bool_(), "the instruction was made from a source file, not written by a person or model"
     ),
-    Column("messages", _MESSAGES, "the conversation up to the answer"),
+    Column("messages", _MESSAGES, "the conversation, up to the answer and with it"),
     Column("prompt", pa.string(), "the last turn of the user before the answer"),
     Column("response", pa.string(), "the answer: the last turn of the assistant"),
     Column("code_spans", _SPANS, "characters of the response that are CUDA code, ends exclusive"),

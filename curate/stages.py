@@ -1,6 +1,7 @@
 """The stages of a build, as one list: each a pure function from frame to frame that adds columns to its rows.
 
-    read -> extract -> parse -> [filters, duplicates] -> tokenise -> score -> label -> weigh -> [regions] -> write
+    read -> redact -> extract -> parse -> license -> [filters, duplicates]
+        -> tokenise -> score -> label -> weigh -> [regions] -> write
 
 Up to parse the stages measure, and the filters (`curate.filters`) that need no more are judged in a pass of their own;
 those of a later stage run right behind it. A stage depends on nothing but its rows,
@@ -9,7 +10,7 @@ the options that it declares and the model; that is what its key is made of (`cu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from curate.align import CharLabels, paint, token_labels
+from curate.align import CharLabels, token_labels
 from curate.config import BuildConfig
-from curate.extract import CodeBlock, extract_cuda
 from curate.filters import FILTERS, Filter, actions
 from curate.frames import Refused, each_row, flag
+from curate.measure import CHAR_LABELS, code_blocks, extract_rows, license_rows, parse_rows, redact_rows
 from curate.score_stage import score_rows
-from curate.syntax import label
 from curate.tokens import Encoder, Untokenisable
 from curate.weights import weigh
 
@@ -38,7 +38,6 @@ __all__ = [
     "PARSE_STAGES",
     "Context",
     "Stage",
-    "code_blocks",
     "reweighed",
     "run_filters",
     "run_stages",
@@ -102,68 +101,6 @@ class Stage:
     run: Callable[[pl.DataFrame, Context], pl.DataFrame]
 
 
-_BLOCKS = pl.List(
-    pl.Struct({
-        "kind": pl.String(), "tag": pl.String(), "start": pl.Int32(), "end": pl.Int32(), "text": pl.String(),
-        "starts": pl.List(pl.Int32()), "ends": pl.List(pl.Int32()),
-    })
-)  # fmt: skip
-_SPANS = pl.List(pl.Struct({"start": pl.Int32(), "end": pl.Int32()}))
-
-
-def _extract(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
-    def compute(row: dict[str, Any]) -> dict[str, Any]:
-        blocks = extract_cuda(row["response"])
-        return {
-            "blocks": [
-                {
-                    **vars(b),
-                    "starts": None if b.starts is None else b.starts.tolist(),
-                    "ends": None if b.ends is None else b.ends.tolist(),
-                }
-                for b in blocks
-            ],
-            "code_spans": [{"start": b.start, "end": b.end} for b in blocks],
-        }
-
-    return each_row(frame, "extract", ["response"], compute, {"blocks": _BLOCKS, "code_spans": _SPANS})
-
-
-def code_blocks(row: Mapping[str, Any]) -> list[CodeBlock]:
-    """The column `blocks` of a row as extraction made it."""
-
-    def array(values: list[int] | None) -> Any:
-        return None if values is None else np.array(values, dtype=np.int32)
-
-    return [CodeBlock(**{**b, "starts": array(b["starts"]), "ends": array(b["ends"])}) for b in row["blocks"]]
-
-
-_CHAR_LABELS = ("category", "statement", "index_distance", "location", "in_code")
-
-
-def _parse(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Labels the characters of the response, one byte each, and measures what filters judge."""
-
-    def compute(row: dict[str, Any]) -> dict[str, Any]:
-        blocks = code_blocks(row)
-        labels = [label(b.text) for b in blocks]
-        painted = paint(len(row["response"]), zip(blocks, labels, strict=True))
-        kernel_bytes = sum(x.kernel_bytes for x in labels)
-        return {
-            "kernels": sum(len(x.kernels) for x in labels),
-            "device_functions": sum(len(x.device_functions) for x in labels),
-            "launches": sum(x.launches for x in labels),
-            "error_share": sum(x.error_bytes for x in labels) / kernel_bytes if kernel_bytes else 0.0,
-            **{f"char_{name}": getattr(painted, name).tobytes() for name in _CHAR_LABELS},
-        }
-
-    schema: dict[str, pl.DataType] = {
-        "kernels": pl.Int32(), "device_functions": pl.Int32(), "launches": pl.Int32(), "error_share": pl.Float32(),
-        **{f"char_{name}": pl.Binary() for name in _CHAR_LABELS},
-    }  # fmt: skip
-    return each_row(frame, "parse", ["response", "blocks"], compute, schema)
-
-
 def _tokenise(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
     encoder = context.encoder
 
@@ -186,7 +123,7 @@ def _label(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
     def compute(row: dict[str, Any]) -> dict[str, Any]:
         chars = CharLabels(**{
             name: np.frombuffer(row[f"char_{name}"], dtype=bool if name in {"statement", "in_code"} else np.uint8)
-            for name in _CHAR_LABELS
+            for name in CHAR_LABELS
         })  # fmt: skip
         tokens = token_labels(
             row["response"], chars, _array(row["char_start"], np.int32), _array(row["char_end"], np.int32)
@@ -200,7 +137,7 @@ def _label(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
     return each_row(
         frame,
         "label",
-        ["response", "char_start", "char_end", *(f"char_{name}" for name in _CHAR_LABELS)],
+        ["response", "char_start", "char_end", *(f"char_{name}" for name in CHAR_LABELS)],
         compute,
         schema,
     )
@@ -231,8 +168,10 @@ def _weigh(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
 
 
 PARSE_STAGES: tuple[Stage, ...] = (
-    Stage("extract", 1, (), _extract),
-    Stage("parse", 1, (), _parse),
+    Stage("redact", 1, ("redact",), redact_rows),
+    Stage("extract", 1, (), extract_rows),
+    Stage("parse", 1, (), parse_rows),
+    Stage("license", 1, (), license_rows),
 )
 """Measure each row by itself, in a pool of processes; no model and no threshold."""
 
@@ -244,7 +183,7 @@ MODEL_STAGES: tuple[Stage, ...] = (
 )
 """Run shard by shard in the process that holds the model, on the rows that the filters and duplicates have left."""
 
-JUDGED_EARLY = ("read", "extract", "parse")
+JUDGED_EARLY = ("read", *(stage.name for stage in PARSE_STAGES))
 """Stages whose filters are judged on the measured rows, before any model; the others' run right behind their stage."""
 
 

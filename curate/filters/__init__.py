@@ -10,6 +10,7 @@ from typing import get_args
 
 from curate.errors import OptionError
 from curate.filters.code import KERNEL_SYNTAX_ERRORS, NO_CUDA, NO_KERNEL
+from curate.filters.rights import LICENSE_NOT_ALLOWED, UNKNOWN_LICENSE
 from curate.filters.text import EMPTY_PROMPT, EMPTY_RESPONSE, MARKED_INCORRECT, TOO_LONG
 from curate.filters.types import Action, Filter
 
@@ -22,6 +23,8 @@ FILTERS: tuple[Filter, ...] = (
     NO_CUDA,
     NO_KERNEL,
     KERNEL_SYNTAX_ERRORS,
+    LICENSE_NOT_ALLOWED,
+    UNKNOWN_LICENSE,
     TOO_LONG,
 )
 """In order; the first that applies and refuses gives the reason."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import curate.errors
 from curate.errors import OptionError, SourceError
+from curate.licences import parse_option_license
 from curate.sources.archives import ARCHIVES, ArchiveSource, is_archive, open_archive
 from curate.sources.code_files import CODE_SUFFIXES, CodeSource, code_paths, is_code
 from curate.sources.files import shown
@@ -55,10 +56,12 @@ def open_sources(specs: Sequence[str], column_map: str | None = None, license: s
     mapping = parse_map(column_map)
     if not specs:
         raise OptionError(f"no source is named; {_ACCEPTED}.")
+    if license is not None:
+        license = parse_option_license(license)
     known: list[_Known] = []
     own: list[dict[str, object]] = []
     for spec in map(parse_spec, specs):
-        opened = _opened(spec, mapping if spec.map is None else parse_map(spec.map), spec.license or license)
+        opened = _opened(spec, mapping if spec.map is None else parse_map(spec.map), _own(spec) or license)
         known += opened
         own += [spec.own] * len(opened)
     paths = Counter(os.path.realpath(path) for _, path in known)
@@ -87,6 +90,12 @@ class _WithOptions:
 
     def rows(self) -> Iterator[Row]:
         return self.source.rows()
+
+
+def _own(spec: SourceSpec) -> str | None:
+    return (
+        None if spec.license is None else parse_option_license(spec.license, f"--source {shown(spec.place)}?license=")
+    )
 
 
 def _opened(spec: SourceSpec, mapping: Mapping[str, str], license: str | None) -> list[_Known]:

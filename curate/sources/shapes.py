@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from curate.errors import OptionError, SourceError
+from curate.licences import says_nothing
 from curate.sources import templates
 from curate.sources.conversation import BadRow, Turns, as_text, turns_of
 
@@ -59,11 +60,13 @@ class Shape:
         return text.encode("utf-8", "replace").decode("utf-8")
 
     def row_license(self, row: Mapping[str, object]) -> str | None:
-        """The row's own licence; a list of them joined by commas."""
+        """What the row says of its licence, if anything; a list of them joined by commas."""
         own = row.get(self.license) if self.license else None
         if isinstance(own, Sequence) and not isinstance(own, str):
             own = ", ".join(str(item) for item in own)
-        return own.strip().encode("utf-8", "replace").decode("utf-8") if isinstance(own, str) and own.strip() else None
+        if not isinstance(own, str) or not own.strip() or says_nothing(own):
+            return None
+        return own.strip().encode("utf-8", "replace").decode("utf-8")
 
     def row_revision(self, row: Mapping[str, object]) -> str | None:
         """The revision that the row names, if it does."""

@@ -24,7 +24,8 @@ BROKEN = KERNEL.replace("x[i] *= a;", "] ] ( ) x[ = = i *) { ; a a a ] ] [ ( ; %
 def build(write_rows: Rows, tmp_path: Path, model_folder: Path) -> Callable[..., tuple[pl.DataFrame, pl.DataFrame]]:
     def built(rows: list[dict[str, Any]], **options: Any) -> tuple[pl.DataFrame, pl.DataFrame]:
         source = write_rows(rows)
-        config = BuildConfig(source=(str(source),), out=tmp_path / "out", model=str(model_folder), jobs=1, **options)
+        options = {"license": "MIT", "jobs": 1, **options}
+        config = BuildConfig(source=(str(source),), out=tmp_path / "out", model=str(model_folder), **options)
         build_dataset(config)
         read = (pl.read_parquet(tmp_path / "out" / table / "*.parquet") for table in ("samples", "rejected"))
         samples, rejected = read

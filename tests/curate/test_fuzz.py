@@ -29,9 +29,10 @@ from curate.config import BuildConfig
 from curate.driver import build_dataset
 from curate.errors import CusetError
 from curate.frames import FAILED, frame_of
+from curate.measure import code_blocks
 from curate.score import StubScorer
 from curate.sources import READ_REASONS, Row, open_sources
-from curate.stages import JUDGED_EARLY, MODEL_STAGES, PARSE_STAGES, Context, code_blocks, run_filters, run_stages
+from curate.stages import JUDGED_EARLY, MODEL_STAGES, PARSE_STAGES, Context, run_filters, run_stages
 
 TIMES = int(os.environ.get("CUSET_FUZZ", "1"))
 ROUNDS = range(5 * TIMES)
