@@ -36,8 +36,8 @@ from curate.stages import JUDGED_EARLY, MODEL_STAGES, PARSE_STAGES, Context, run
 
 TIMES = int(os.environ.get("CUSET_FUZZ", "1"))
 ROUNDS = range(5 * TIMES)
-LONGEST = 5.0
-"""Seconds that the slowest file, or group of rows, may take."""
+LONGEST = 8.0
+"""Processor seconds that the slowest file, or group of rows, may take."""
 
 PYTHON = f'import torch\nsrc = r"""\n{KERNEL}"""\none = "__global__ void k(int *p)\\n{{ p[0] = 1; }}"\nload_inline("m", cuda_sources=[src, one])\n'
 ANSWERS = (
@@ -247,12 +247,12 @@ def test_mutated_rows(tmp_path: Path, context: Context, seed: int) -> None:
     draw = random.Random(seed)
     rows = [pair(0), *(mutated_row(draw) for _ in range(80))]
     (tmp_path / "rows.jsonl").write_bytes(json_lines(rows))
-    began = time.monotonic()
+    began = time.process_time()
     read = list(open_sources([str(tmp_path / "rows.jsonl")])[0].rows())
     assert len(read) == len(rows)
     assert {row.reason for row in read} <= {None, *READ_REASONS}
     found = through(read, context)
-    assert time.monotonic() - began < LONGEST
+    assert time.process_time() - began < LONGEST
     assert found[""] > 10, "mutations so wild that next to nothing is left test little"
     assert found.total() - found[""] > 10
 
@@ -279,7 +279,7 @@ def test_mutated_files(tmp_path: Path, context: Context, name: str) -> None:
     ends: Counter[str] = Counter()
     for _ in range(30 * TIMES):
         path.write_bytes(mutated_bytes(draw, whole))
-        began = time.monotonic()
+        began = time.process_time()
         rows, said = read_or_told(path)
         if said:
             assert name in said
@@ -288,7 +288,7 @@ def test_mutated_files(tmp_path: Path, context: Context, name: str) -> None:
         assert {row.reason for row in rows} <= {None, *READ_REASONS}
         assert [row.position for row in rows] == sorted({row.position for row in rows})
         ends += through(rows, context)
-        assert time.monotonic() - began < LONGEST
+        assert time.process_time() - began < LONGEST
     assert ends.total() >= 30 * TIMES
     if Path(name).suffix in {".jsonl", ".csv", ".tsv", ".cu", ".tar", ".zip"}:
         assert ends[""] > 0

@@ -52,15 +52,15 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 @pytest.fixture
 def build(tmp_path: Path, model_folder: Path) -> Callable[..., tuple[list[str], float]]:
-    """Builds from rows; gives each row's reason, `ok` for an accepted one, and the seconds that it took."""
+    """Builds from rows; gives each row's reason, `ok` for an accepted one, and the processor seconds that it took."""
 
     def run(rows: list[dict[str, Any]], **options: Any) -> tuple[list[str], float]:
         source = tmp_path / "rows.jsonl"
         source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        began = time.monotonic()
+        began = time.process_time()
         config = BuildConfig(source=(str(source),), out=tmp_path / "out", model=str(model_folder), jobs=1, **options)
         counts = build_dataset(config, StubScorer())["counts"]
-        seconds = time.monotonic() - began
+        seconds = time.process_time() - began
         assert counts["failed"] == 0
         bad = dict(pl.read_parquet(tmp_path / "out" / "rejected" / "*.parquet").select("id", "reason").iter_rows())
         return [bad.get(str(n), "ok") for n in range(counts["read"])], seconds
@@ -141,11 +141,11 @@ def test_zip_that_expands_a_thousandfold_is_held_to_its_bounds(
     end[8:12] = count.to_bytes(2, "little") * 2
     end[12:16] = (count * len(entry)).to_bytes(4, "little")
     (tmp_path / "bomb.zip").write_bytes(data[: data.index(b"PK\x01\x02")] + entry * count + end)
-    began = time.monotonic()
+    began = time.process_time()
     line = refused("--source", tmp_path / "bomb.zip", "--out", tmp_path / "out", "--model", model_folder)
     assert "expands to more than 4 GiB" in line
     assert "unpack what you need" in line
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert not (tmp_path / "out").exists()
 
 
