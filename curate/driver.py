@@ -24,7 +24,6 @@ import polars as pl
 
 from curate.annotators import Alone, Annotator, Fleet
 from curate.config import BuildConfig
-from curate.devices import find_devices
 from curate.errors import OptionError, SourceError
 from curate.folder import OutFolder
 from curate.frames import frame_of
@@ -102,6 +101,8 @@ class _Build:
 
     def _annotator(self) -> Annotator:
         previous = self.folder.previous
+        from curate.devices import find_devices  # torch: the processes that parse do without it
+
         devices = [str(d) for d in find_devices(self.config.device)]
         if len(devices) > 1 and not self.config.skip_scoring:
             return Fleet(self.config, devices, self.scorer, previous, self._advance)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from curate.score import TokenScores
 from curate.store import part_files, read_part
+
+if TYPE_CHECKING:
+    from curate.score import TokenScores
 
 __all__ = ["PreviousScores"]
 
@@ -28,6 +31,8 @@ class PreviousScores:
 
     def find(self, samples: Sequence[tuple[str, np.ndarray, int]]) -> dict[str, TokenScores]:
         """Scores of those of the samples (sample_id, input_ids, prompt_tokens) that were scored with the same ids."""
+        from curate.score import TokenScores
+
         wanted = {identity: (ids, prompt) for identity, ids, prompt in samples if identity in self.part_of}
         found = {}
         for part in sorted({self.part_of[identity] for identity in wanted}):
