@@ -23,7 +23,9 @@ def fenced(code: str) -> str:
 
 
 def test_prose_around_the_code_does_not_count() -> None:
-    found = quality("A kernel:\n\n" + fenced(LINE) + "\nThat is all of it, in one long line of prose that is no code of any kind.\n")
+    found = quality(
+        "A kernel:\n\n" + fenced(LINE) + "\nThat is all of it, in one long line of prose that is no code of any kind.\n"
+    )
     assert found.code_chars == len(LINE) + 1
     assert found.longest_line == len(LINE)
     assert found.comment_share == found.number_table_share == found.repeated_line_share == found.non_ascii_share == 0

@@ -1,0 +1,197 @@
+"""The Python modules of an answer, and what is defined, called and bound in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tree_sitter import Node
+
+from curate.checks.cuda_code import preorder, text_of
+from curate.extract import CodeBlock
+from curate.extract.fences import fences
+from curate.extract.language import language_of, parse_python
+from curate.extract.thinking import blanked, thought_ranges
+
+__all__ = ["PythonCall", "PythonCode", "PythonFunction", "python_sources", "read_python"]
+
+_TAGS = frozenset(("python", "py", "python3", "pytorch", "torch", "triton", "numba", "cupy", "ipython"))
+_UNKNOWN = frozenset(("", "code", "text", "txt", "plaintext", "plain", "source", "file"))
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, eq=False)
+class PythonCall:
+    """A call, or a product by `@` (path `("@",)`). `path`: the dotted callee (`("self", "conv")`), imports resolved
+    (`F.relu` is `("torch", "nn", "functional", "relu")`); `("",  name)` for a member of an expression.
+    """
+
+    path: tuple[str, ...]
+    node: Node
+
+
+@dataclass(eq=False)
+class PythonFunction:
+    """A function; `owner`: the class around it or empty. `calls` and `tries` in order."""
+
+    name: str
+    owner: str
+    node: Node
+    calls: list[PythonCall] = field(default_factory=list)
+    tries: list[Node] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class PythonCode:
+    """One module. `classes`: bases by name; `bound`: what is assigned to a name or an attribute, by its dotted target;
+    `loops`: likewise for the variables of `for`; `names`: all identifiers and strings; `imports`: dotted module by
+    alias; `decorators` of any function. What stands under `if __name__ == "__main__"` gives names alone.
+    """
+
+    root: Node
+    functions: list[PythonFunction] = field(default_factory=list)
+    classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    bound: dict[str, list[Node]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    decorators: set[str] = field(default_factory=set)
+
+    def resolve(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        head = self.imports.get(path[0]) if path else None
+        return (*head, *path[1:]) if head else path
+
+
+def python_sources(response: str, blocks: Sequence[CodeBlock]) -> Iterator[str]:
+    """Python text of the answer: fences that hold it, or the whole. A fence without a telling tag is Python by the
+    grammar that understands it best.
+    """
+    if not any(word in response for word in ("import ", "def ", "class ")):
+        return
+    thoughts = thought_ranges(response)
+    text = blanked(response, thoughts) if thoughts else response
+    fenced = list(fences(text))
+    outside = [b for b in blocks if not any(f.start <= b.start < f.end for f in fenced)]
+    if not fenced or outside:
+        python = any(b.kind == "python_string" for b in outside)
+        if python or (not blocks and not fenced and language_of(text) == "python"):
+            yield text
+        return
+    for fence in fenced:
+        word = (fence.info.strip().strip("{}").lstrip(".").lower().split() or [""])[0]
+        code = "".join(text[start:end] for start, end in fence.lines)
+        if word in _TAGS or (word in _UNKNOWN and _holds_string(fence.start, fence.end, blocks)):
+            yield code
+        elif word in _UNKNOWN and not any(fence.start <= b.start < fence.end for b in blocks):
+            if ("import " in code or "def " in code) and language_of(code) == "python":
+                yield code
+
+
+def _holds_string(start: int, end: int, blocks: Sequence[CodeBlock]) -> bool:
+    return any(b.kind == "python_string" and start <= b.start < end for b in blocks)
+
+
+def read_python(text: str) -> PythonCode:
+    """One walk over the module; linear in its nodes."""
+    root = parse_python(text).root_node
+    code = PythonCode(root)
+    functions: list[tuple[int, PythonFunction]] = []
+    classes: list[tuple[int, str]] = []
+    script_end = -1
+    for node, _ in preorder(root):
+        start, kind = node.start_byte, node.type
+        while functions and functions[-1][0] <= start:
+            functions.pop()
+        while classes and classes[-1][0] <= start:
+            classes.pop()
+        if kind == "identifier":
+            code.names.add(text_of(node))
+        elif kind == "string_content":
+            if node.end_byte - start <= _LONGEST_NAME:
+                code.names.add(text_of(node))
+        elif start < script_end:
+            continue
+        elif kind == "call":
+            if functions:
+                functions[-1][1].calls.append(
+                    PythonCall(code.resolve(dotted(node.child_by_field_name("function"))), node)
+                )
+        elif kind == "binary_operator":
+            operator = node.child_by_field_name("operator")
+            if functions and operator is not None and operator.type == "@":
+                functions[-1][1].calls.append(PythonCall(("@",), node))
+        elif kind == "function_definition":
+            owner = classes[-1][1] if classes else ""
+            function = PythonFunction(text_of(node.child_by_field_name("name")), owner, node)
+            code.functions.append(function)
+            functions.append((node.end_byte, function))
+        elif kind == "class_definition":
+            name = text_of(node.child_by_field_name("name"))
+            bases = node.child_by_field_name("superclasses")
+            code.classes[name] = tuple(dotted(b)[-1] for b in bases.named_children) if bases is not None else ()
+            classes.append((node.end_byte, name))
+        elif kind in ("assignment", "named_expression", "for_statement"):
+            _bind(code, node)
+        elif kind == "try_statement":
+            if functions:
+                functions[-1][1].tries.append(node)
+        elif kind in ("import_statement", "import_from_statement"):
+            _import(code, node)
+        elif kind == "decorator":
+            for child in node.named_children[:1]:
+                target = child.child_by_field_name("function") if child.type == "call" else child
+                code.decorators.add(".".join(code.resolve(dotted(target))))
+        elif kind == "if_statement" and not functions and _is_script(node):
+            script_end = node.end_byte
+    return code
+
+
+def dotted(node: Node | None) -> tuple[str, ...]:
+    """`a.b.c` as its parts; an expression in front of the members is the empty string."""
+    parts: list[str] = []
+    for _ in range(32):
+        if node is None or node.type != "attribute":
+            break
+        parts.append(text_of(node.child_by_field_name("attribute")))
+        node = node.child_by_field_name("object")
+    if node is not None and node.type == "identifier":
+        parts.append(text_of(node))
+    elif node is not None and node.type == "subscript" and not parts:
+        return dotted(node.child_by_field_name("value"))
+    else:
+        parts.append("")
+    return tuple(reversed(parts))
+
+
+def _bind(code: PythonCode, node: Node) -> None:
+    left = node.child_by_field_name("left") or node.child_by_field_name("name")
+    right = node.child_by_field_name("right") or node.child_by_field_name("value")
+    if left is None or right is None:
+        return
+    targets = left.named_children if left.type in ("pattern_list", "tuple_pattern") else [left]
+    for target in targets[:16]:
+        if target.type in ("identifier", "attribute"):
+            code.bound.setdefault(".".join(dotted(target)), []).append(right)
+
+
+def _import(code: PythonCode, node: Node) -> None:
+    module = dotted_name(node.child_by_field_name("module_name"))
+    for child in node.children_by_field_name("name"):
+        alias = child.child_by_field_name("alias")
+        name = dotted_name(child.child_by_field_name("name") if alias is not None else child)
+        if alias is not None:
+            code.imports[text_of(alias)] = (*module, *name)
+        elif module and name:
+            code.imports[name[-1]] = (*module, *name)
+        elif name:
+            code.imports.setdefault(name[0], (name[0],))
+
+
+def dotted_name(node: Node | None) -> tuple[str, ...]:
+    return tuple(text_of(node).split(".")) if node is not None else ()
+
+
+def _is_script(node: Node) -> bool:
+    condition = node.child_by_field_name("condition")
+    return condition is not None and any(
+        n.type == "identifier" and n.text == b"__name__" for n in condition.named_children[:2]
+    )
