@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from tree_sitter import Node
 
-__all__ = ["MAX_OPERATORS", "Path", "is_handler"]
+__all__ = ["MAX_OPERATORS", "Path", "is_handler", "leaves"]
 
 MAX_OPERATORS = 200
 """Operators of a function that are looked at: each costs a walk up the tree."""
@@ -23,7 +23,9 @@ _BRANCHES = frozenset(("if_statement", "conditional_expression", "switch_stateme
 _HANDLERS = frozenset(("except_clause", "except_group_clause", "catch_clause"))
 _PREPROCESSOR = frozenset(("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "preproc_elifdef"))
 _EXITS = frozenset(("return_statement", "raise_statement", "throw_statement", "co_return_statement"))
-_WRAPPERS = frozenset(("block", "compound_statement", "else_clause", "elif_clause", "case_clause", "case_statement"))
+_WRAPPERS = frozenset(("block", "compound_statement", "else_clause", "elif_clause", "case_clause", "case_statement",
+                       "except_clause", "catch_clause"))  # fmt: skip
+_INNER = {"try_statement": "body", "with_statement": "body", "if_statement": "consequence"}
 
 
 def is_handler(node: Node) -> bool:
@@ -74,23 +76,27 @@ class Path:
         condition = branch.child_by_field_name("condition")
         if condition is not None and condition == arm:
             return False
-        return _leaves(arm) or self._runs(branch)
+        return leaves(arm) or self._runs(branch)
 
     def _note_exit(self, kernel: Node) -> None:
         for arm, above in self._upwards(kernel):
             if is_handler(above):
                 return
-            if above.type == "if_statement" and _leaves(arm) and arm.type != "else_clause" and above.parent is not None:
+            if above.type == "if_statement" and leaves(arm) and arm.type != "else_clause" and above.parent is not None:
                 end = above.end_byte
                 self._exits[above.parent.id] = min(end, self._exits.get(above.parent.id, end))
 
 
-def _leaves(arm: Node) -> bool:
-    """The last statement of the arm leaves the function."""
-    for _ in range(8):
+def leaves(arm: Node) -> bool:
+    """The last statement of the arm leaves the function; of a nested branch its first arm, of `try` its body."""
+    for _ in range(32):
         if arm.type in _EXITS:
             return True
-        if arm.type not in _WRAPPERS or not (inside := arm.named_children):
+        inner = arm.child_by_field_name(_INNER[arm.type]) if arm.type in _INNER else None
+        if inner is None and arm.type in _WRAPPERS:
+            inside = [child for child in arm.named_children if child.type != "comment"]
+            inner = inside[-1] if inside else None
+        if inner is None:
             return False
-        arm = inside[-1] if inside[-1].type != "comment" or len(inside) < 2 else inside[-2]
+        arm = inner
     return False

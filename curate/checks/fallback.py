@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 from tree_sitter import Node
 
-from curate.checks.branches import is_handler
+from curate.checks.branches import is_handler, leaves
 from curate.checks.cuda_paths import is_side_path, operator_of, runners
 from curate.checks.library import python_paths
 from curate.checks.python_code import PythonFunction
@@ -15,9 +15,13 @@ from curate.checks.types import Answer
 
 __all__ = ["reference_fallback"]
 
+MAX_TRIES = 20
+"""Guarded pieces of a function that are looked at: each is compared with every call of the function."""
+
 
 def reference_fallback(answer: Answer) -> str | None:
-    """A handler of exceptions computes the result by a library operator, where the guarded code ran the kernel.
+    """A handler of exceptions computes the result by a library operator, where the guarded code ran the kernel; or it
+    swallows the exception, and the operator follows.
 
     Whether the kernel works then cannot be seen from outside. A branch is none: a CPU path behind `x.is_cuda`, or one
     for shapes that the kernel does not take, says openly when it is taken. Handlers in tests and references do not
@@ -28,17 +32,19 @@ def reference_fallback(answer: Answer) -> str | None:
     for paths in python_paths(answer):
         for function in paths.code.functions:
             if not is_side_path(function.name):
-                for attempt in function.tries:
-                    if (name := _python_handler(paths, function, attempt)) is not None:
+                kernels = [c.node.start_byte for c in function.calls if paths.runs_kernel(function, c)]
+                for attempt in function.tries[:MAX_TRIES] if kernels else ():
+                    if (name := _python_handler(paths, function, attempt, kernels)) is not None:
                         return f"operator {name}, handler of the try at line {attempt.start_point[0] + 1} of its module"
     reach = runners(answer.cuda)
+    guarded: Node | None
     for host in answer.cuda.of_kind("host"):
         if not host.catches or is_side_path(host.name):
             continue
         kernels = [c.node.start_byte for c in host.calls if c.launch or reach.get(c.name)]
-        for handler in host.catches:
-            attempt = handler.parent
-            if attempt is None or not _any_in(kernels, attempt.child_by_field_name("body")):
+        for handler in host.catches[:MAX_TRIES] if kernels else ():
+            guarded = handler.parent
+            if guarded is None or not _any_in(kernels, guarded.child_by_field_name("body")):
                 continue
             for call in host.calls:
                 operator = operator_of(call)
@@ -47,10 +53,9 @@ def reference_fallback(answer: Answer) -> str | None:
     return None
 
 
-def _python_handler(paths: PythonPaths, function: PythonFunction, attempt: Node) -> str | None:
+def _python_handler(paths: PythonPaths, function: PythonFunction, attempt: Node, kernels: list[int]) -> str | None:
     body = attempt.child_by_field_name("body")
-    kernels = [c.node.start_byte for c in function.calls if paths.runs_kernel(function, c)]
-    if not _any_in(kernels, body):
+    if body is None or not _any_in(kernels, body):
         return None
     for handler in attempt.named_children:
         if not is_handler(handler):
@@ -66,6 +71,10 @@ def _python_handler(paths: PythonPaths, function: PythonFunction, attempt: Node)
                     for inner in callee.calls:
                         if (operator := paths.operator_of(inner)) is not None:
                             return operator.name
+        if leaves(body) and not leaves(handler):  # `except: pass`, and the operator behind it
+            for call in function.calls:
+                if call.node.start_byte >= attempt.end_byte and (operator := paths.operator_of(call)) is not None:
+                    return operator.name
     return None
 
 

@@ -20,8 +20,8 @@ __all__ = ["constant_kernel", "copies_only", "empty_kernel", "ignores_inputs"]
 
 Verdict = Literal["empty", "constant", "ignores", "no inputs", "works", "unknown"]
 
-_ASKED_EMPTY = ("empty kernel", "null kernel", "no-op", "noop", "nop kernel", "does nothing", "do nothing", "dummy kernel",
-                "launch overhead", "launch latency", "empty body")  # fmt: skip
+_ASKED_EMPTY = ("empty kernel", "null kernel", "no-op", "noop", "nop kernel", "does nothing", "do nothing", 
+                "dummy kernel", "launch overhead", "launch latency", "empty body")  # fmt: skip
 
 
 def empty_kernel(answer: Answer) -> str | None:

@@ -31,11 +31,12 @@ def not_launched(answer: Answer) -> str | None:
         if function.kind != "kernel":
             naming |= function.names
     for module in answer.python:
-        naming |= module.names
+        naming |= module.names | module.strings
     if naming & kernels or any(_mentions(name, kernels) for name in naming if not name.isidentifier()):
         return None
     names = ", ".join(sorted(kernels)[:3])
-    return f"kernels {len(kernels)} ({names}), host functions {len(hosts)}, launches {sum(x.launches for x in answer.labels)}"
+    launches = sum(found.launches for found in answer.labels)
+    return f"kernels {len(kernels)} ({names}), host functions {len(hosts)}, launches of others {launches}"
 
 
 def _mentions(text: str, kernels: set[str]) -> bool:

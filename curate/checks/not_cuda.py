@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from curate.checks.python_code import jits_and_imports
 from curate.checks.types import Answer
 
 __all__ = ["not_cuda"]
@@ -23,11 +24,11 @@ def not_cuda(answer: Answer) -> str | None:
     """
     if answer.kernel_count:
         return None
-    imported = set()
-    for module in answer.python:
-        for decorator in module.decorators:
-            for prefix, name in _JITS:
-                if decorator.startswith(prefix):
-                    return f"a {name} kernel and no CUDA one"
-        imported |= {path[0] for path in module.imports.values()}
+    imported: set[str] = set()
+    for tree in answer.python_trees:
+        decorators, modules = jits_and_imports(tree)
+        for prefix, name in _JITS:
+            if any(decorator.startswith(prefix) for decorator in decorators):
+                return f"a {name} kernel and no CUDA one"
+        imported |= modules
     return "PyTorch code and no CUDA kernel" if "torch" in imported else None

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
-from tree_sitter import Node
+import tree_sitter_python
+from tree_sitter import Language, Node, Query, QueryCursor, Tree
 
 from curate.checks.cuda_code import preorder, text_of
 from curate.extract import CodeBlock
 from curate.extract.fences import fences
-from curate.extract.language import language_of, parse_python
+from curate.extract.language import ENOUGH, parse_python, understood
 from curate.extract.thinking import blanked, thought_ranges
 
-__all__ = ["PythonCall", "PythonCode", "PythonFunction", "python_sources", "read_python"]
+__all__ = ["PythonCall", "PythonCode", "PythonFunction", "dotted", "jits_and_imports", "python_trees", "read_python"]
 
 _TAGS = frozenset(("python", "py", "python3", "pytorch", "torch", "triton", "numba", "cupy", "ipython"))
 _UNKNOWN = frozenset(("", "code", "text", "txt", "plaintext", "plain", "source", "file"))
 _LONGEST_NAME = 200
+_DEEPEST = 1_000  # nodes below this depth are not asked for decorators
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,7 @@ class PythonFunction:
 @dataclass(eq=False)
 class PythonCode:
     """One module. `classes`: bases by name; `bound`: what is assigned to a name or an attribute, by its dotted target;
-    `loops`: likewise for the variables of `for`; `names`: all identifiers and strings; `imports`: dotted module by
+    likewise the variables of `for`; `names`: all identifiers; `strings`: the short ones; `imports`: dotted module by
     alias; `decorators` of any function. What stands under `if __name__ == "__main__"` gives names alone.
     """
 
@@ -53,6 +56,7 @@ class PythonCode:
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     bound: dict[str, list[Node]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    strings: set[str] = field(default_factory=set)
     imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
     decorators: set[str] = field(default_factory=set)
 
@@ -61,9 +65,9 @@ class PythonCode:
         return (*head, *path[1:]) if head else path
 
 
-def python_sources(response: str, blocks: Sequence[CodeBlock]) -> Iterator[str]:
-    """Python text of the answer: fences that hold it, or the whole. A fence without a telling tag is Python by the
-    grammar that understands it best.
+def python_trees(response: str, blocks: Sequence[CodeBlock]) -> Iterator[Tree]:
+    """Syntax trees of the Python text of the answer: fences that hold it, or the whole. A fence without a telling tag
+    is Python when it holds one of the blocks as a string, or when it holds no block and the grammar understands it.
     """
     if not any(word in response for word in ("import ", "def ", "class ")):
         return
@@ -72,27 +76,33 @@ def python_sources(response: str, blocks: Sequence[CodeBlock]) -> Iterator[str]:
     fenced = list(fences(text))
     outside = [b for b in blocks if not any(f.start <= b.start < f.end for f in fenced)]
     if not fenced or outside:
-        python = any(b.kind == "python_string" for b in outside)
-        if python or (not blocks and not fenced and language_of(text) == "python"):
-            yield text
+        if any(b.kind == "python_string" for b in outside):
+            yield parse_python(text)
+        elif not blocks and not fenced:
+            yield from _if_python(text)
         return
     for fence in fenced:
         word = (fence.info.strip().strip("{}").lstrip(".").lower().split() or [""])[0]
         code = "".join(text[start:end] for start, end in fence.lines)
         if word in _TAGS or (word in _UNKNOWN and _holds_string(fence.start, fence.end, blocks)):
-            yield code
-        elif word in _UNKNOWN and not any(fence.start <= b.start < fence.end for b in blocks):
-            if ("import " in code or "def " in code) and language_of(code) == "python":
-                yield code
+            yield parse_python(code)
+        elif word in _UNKNOWN and "import " in code and not any(fence.start <= b.start < fence.end for b in blocks):
+            yield from _if_python(code)
+
+
+def _if_python(text: str) -> Iterator[Tree]:
+    tree = parse_python(text)
+    if understood(tree, "python") >= ENOUGH:
+        yield tree
 
 
 def _holds_string(start: int, end: int, blocks: Sequence[CodeBlock]) -> bool:
     return any(b.kind == "python_string" and start <= b.start < end for b in blocks)
 
 
-def read_python(text: str) -> PythonCode:
-    """One walk over the module; linear in its nodes."""
-    root = parse_python(text).root_node
+def read_python(tree: Tree) -> PythonCode:
+    """One walk over a module; linear in its nodes."""
+    root = tree.root_node
     code = PythonCode(root)
     functions: list[tuple[int, PythonFunction]] = []
     classes: list[tuple[int, str]] = []
@@ -107,7 +117,7 @@ def read_python(text: str) -> PythonCode:
             code.names.add(text_of(node))
         elif kind == "string_content":
             if node.end_byte - start <= _LONGEST_NAME:
-                code.names.add(text_of(node))
+                code.strings.add(text_of(node))
         elif start < script_end:
             continue
         elif kind == "call":
@@ -136,13 +146,36 @@ def read_python(text: str) -> PythonCode:
                 functions[-1][1].tries.append(node)
         elif kind in ("import_statement", "import_from_statement"):
             _import(code, node)
-        elif kind == "decorator":
-            for child in node.named_children[:1]:
-                target = child.child_by_field_name("function") if child.type == "call" else child
-                code.decorators.add(".".join(code.resolve(dotted(target))))
         elif kind == "if_statement" and not functions and _is_script(node):
             script_end = node.end_byte
     return code
+
+
+def jits_and_imports(tree: Tree) -> tuple[set[str], set[str]]:
+    """(dotted decorators, modules imported) of a module, without a walk over the rest."""
+    code = PythonCode(tree.root_node)
+    cursor = QueryCursor(_heads())
+    cursor.set_max_start_depth(_DEEPEST)
+    captured = cursor.captures(tree.root_node)
+    for node in captured.get("import", ()):
+        _import(code, node)
+    for node in captured.get("decorator", ()):
+        _decorate(code, node)
+    return code.decorators, {path[0] for path in code.imports.values()}
+
+
+@cache
+def _heads() -> Query:
+    return Query(
+        Language(tree_sitter_python.language()),
+        "(import_statement) @import (import_from_statement) @import (decorator) @decorator",
+    )
+
+
+def _decorate(code: PythonCode, node: Node) -> None:
+    for child in node.named_children[:1]:
+        target = child.child_by_field_name("function") if child.type == "call" else child
+        code.decorators.add(".".join(code.resolve(dotted(target))))
 
 
 def dotted(node: Node | None) -> tuple[str, ...]:

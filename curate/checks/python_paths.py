@@ -15,8 +15,8 @@ from curate.checks.python_code import PythonCall, PythonCode, PythonFunction, do
 
 __all__ = ["PythonPaths"]
 
-_LOADERS = frozenset(("load_inline", "load", "RawKernel", "RawModule", "ElementwiseKernel", "SourceModule", "get_function",
-                      "compile_cuda", "_compile_kernel", "compile_kernel", "Program"))  # fmt: skip
+_LOADERS = frozenset(("load_inline", "load", "RawKernel", "RawModule", "ElementwiseKernel", "SourceModule",
+                      "get_function", "compile_cuda", "_compile_kernel", "compile_kernel", "Program"))  # fmt: skip
 _ENTRIES = ("forward", "__call__")
 
 
@@ -169,8 +169,14 @@ class PythonPaths:
                 if not path.includes(call.node):
                     continue
                 pending += [f for f in callees if not is_side_path(f.name)]
-                if operator is not None and not callees:
+                if operator is not None and not callees and not _dropped(call.node):
                     yield operator
+
+
+def _dropped(node: Node) -> bool:
+    """`_ = torch.matmul(a, b)`: a measurement, not a result."""
+    above = node.parent
+    return above is not None and above.type == "assignment" and text_of(above.child_by_field_name("left")) == "_"
 
 
 def _mentioned(value: Node) -> Iterator[str]:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from tree_sitter import Tree
+
 from curate.checks.cuda_code import CudaCode, read_cuda
-from curate.checks.python_code import PythonCode, python_sources, read_python
+from curate.checks.python_code import PythonCode, python_trees, read_python
 from curate.extract import CodeBlock
 from curate.syntax import CodeLabels, Parsed
 
@@ -39,7 +41,11 @@ class Answer:
     @cached_property
     def python(self) -> tuple[PythonCode, ...]:
         """The Python modules of the answer, reasoning traces aside."""
-        return tuple(read_python(text) for text in python_sources(self.response, self.blocks))
+        return tuple(read_python(tree) for tree in self.python_trees)
+
+    @cached_property
+    def python_trees(self) -> tuple[Tree, ...]:
+        return tuple(python_trees(self.response, self.blocks))
 
     @cached_property
     def kernel_count(self) -> int:
