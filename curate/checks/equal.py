@@ -27,8 +27,10 @@ def equals_reference(answer: Answer) -> str | None:
         return None
     prompt = answer.prompt
     if answer.python:
-        if any(name.removesuffix("New") not in prompt for module in answer.python for name in module.names):
-            return None
+        for module in answer.python:
+            defined = {*module.classes, *(function.name for function in module.functions)}
+            if any(name.removesuffix("New") not in prompt for names in (defined, module.names) for name in names):
+                return None
         own = [_tokens(module.root) for module in answer.python]
         given = [_tokens(tree.root_node) for tree in python_trees(prompt, extract_cuda(prompt))]
     else:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 import tree_sitter_python
 from tree_sitter import Language, Node, Query, QueryCursor, Tree
 
-from curate.checks.cuda_code import preorder, text_of
+from curate.checks.cuda_code import text_of
 from curate.extract import CodeBlock
 from curate.extract.fences import fences
 from curate.extract.language import ENOUGH, parse_python, understood
@@ -20,7 +20,8 @@ __all__ = ["PythonCall", "PythonCode", "PythonFunction", "dotted", "jits_and_imp
 _TAGS = frozenset(("python", "py", "python3", "pytorch", "torch", "triton", "numba", "cupy", "ipython"))
 _UNKNOWN = frozenset(("", "code", "text", "txt", "plaintext", "plain", "source", "file"))
 _LONGEST_NAME = 200
-_DEEPEST = 1_000  # nodes below this depth are not asked for decorators
+_DEEPEST = 2_000
+"""Nodes below this depth are not looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +56,17 @@ class PythonCode:
     functions: list[PythonFunction] = field(default_factory=list)
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     bound: dict[str, list[Node]] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
-    strings: set[str] = field(default_factory=set)
     imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
     decorators: set[str] = field(default_factory=set)
+
+    @cached_property
+    def names(self) -> set[str]:
+        return {text_of(node) for node in _captured(self.root, _names()).get("name", ())}
+
+    @cached_property
+    def strings(self) -> set[str]:
+        found = _captured(self.root, _names()).get("string", ())
+        return {text_of(node) for node in found if node.end_byte - node.start_byte <= _LONGEST_NAME}
 
     def resolve(self, path: tuple[str, ...]) -> tuple[str, ...]:
         head = self.imports.get(path[0]) if path else None
@@ -101,33 +109,28 @@ def _holds_string(start: int, end: int, blocks: Sequence[CodeBlock]) -> bool:
 
 
 def read_python(tree: Tree) -> PythonCode:
-    """One walk over a module; linear in its nodes."""
+    """One pass over the nodes of a module that matter here, in source order; linear, up to the sort."""
     root = tree.root_node
     code = PythonCode(root)
     functions: list[tuple[int, PythonFunction]] = []
     classes: list[tuple[int, str]] = []
     script_end = -1
-    for node, _ in preorder(root):
+    found = [node for nodes in _captured(root, _structure()).values() for node in nodes]
+    for node in sorted(found, key=lambda n: (n.start_byte, -n.end_byte)):
         start, kind = node.start_byte, node.type
         while functions and functions[-1][0] <= start:
             functions.pop()
         while classes and classes[-1][0] <= start:
             classes.pop()
-        if kind == "identifier":
-            code.names.add(text_of(node))
-        elif kind == "string_content":
-            if node.end_byte - start <= _LONGEST_NAME:
-                code.strings.add(text_of(node))
-        elif start < script_end:
+        if start < script_end:
             continue
-        elif kind == "call":
+        if kind == "call":
             if functions:
                 functions[-1][1].calls.append(
                     PythonCall(code.resolve(dotted(node.child_by_field_name("function"))), node)
                 )
         elif kind == "binary_operator":
-            operator = node.child_by_field_name("operator")
-            if functions and operator is not None and operator.type == "@":
+            if functions:
                 functions[-1][1].calls.append(PythonCall(("@",), node))
         elif kind == "function_definition":
             owner = classes[-1][1] if classes else ""
@@ -154,9 +157,7 @@ def read_python(tree: Tree) -> PythonCode:
 def jits_and_imports(tree: Tree) -> tuple[set[str], set[str]]:
     """(dotted decorators, modules imported) of a module, without a walk over the rest."""
     code = PythonCode(tree.root_node)
-    cursor = QueryCursor(_heads())
-    cursor.set_max_start_depth(_DEEPEST)
-    captured = cursor.captures(tree.root_node)
+    captured = _captured(tree.root_node, _heads())
     for node in captured.get("import", ()):
         _import(code, node)
     for node in captured.get("decorator", ()):
@@ -164,12 +165,34 @@ def jits_and_imports(tree: Tree) -> tuple[set[str], set[str]]:
     return code.decorators, {path[0] for path in code.imports.values()}
 
 
+def _captured(root: Node, query: Query) -> dict[str, list[Node]]:
+    """Nodes by capture; those below _DEEPEST are left out. Patterns of one node each, so the cost is linear."""
+    cursor = QueryCursor(query)
+    cursor.set_max_start_depth(_DEEPEST)
+    return cursor.captures(root)
+
+
+def _query(text: str) -> Query:
+    return Query(Language(tree_sitter_python.language()), text)
+
+
 @cache
 def _heads() -> Query:
-    return Query(
-        Language(tree_sitter_python.language()),
-        "(import_statement) @import (import_from_statement) @import (decorator) @decorator",
+    return _query("(import_statement) @import (import_from_statement) @import (decorator) @decorator")
+
+
+@cache
+def _names() -> Query:
+    return _query("(identifier) @name (string_content) @string")
+
+
+@cache
+def _structure() -> Query:
+    kinds = (
+        *("call", "function_definition", "class_definition", "assignment", "named_expression", "for_statement"),
+        *("try_statement", "import_statement", "import_from_statement", "if_statement"),
     )
+    return _query(" ".join(f"({kind}) @{kind}" for kind in kinds) + ' (binary_operator operator: "@") @product')
 
 
 def _decorate(code: PythonCode, node: Node) -> None:
