@@ -18,7 +18,7 @@ def library_call(answer: Answer) -> str | None:
     """An operator of torch or of a CUDA library does the work on the main path, and the kernel decorates it.
 
     A heavy operator (`curate.checks.operators`) on the main path is the work, whatever else the kernel does; a light
-    one only where no kernel does more than copy. The main path is what runs together with the kernel
+    one only where no kernel does more than copy, or where no `forward` of the module runs a kernel. The main path is what runs together with the kernel
     (`curate.checks.branches`), from `forward` of the module or the bound function; tests, benchmarks, references,
     backward passes, `if __name__ == "__main__"`, and a program's own `main` are no part of it. A library that the
     prompt names in so many words was asked for. Answers without a kernel are left to other reasons.
@@ -28,7 +28,7 @@ def library_call(answer: Answer) -> str | None:
     asked = answer.prompt.lower()
     found = [o for o in _operators(answer) if not _asked_for(o, asked)]
     heavy = [o for o in found if o.heavy]
-    if not heavy and found:
+    if not heavy and found and not any(paths.idle for paths in python_paths(answer)):
         kernels = answer.cuda.of_kind("kernel")
         if len(kernels) < answer.kernel_count or not all(copies_only(k) for k in kernels):
             return None

@@ -88,9 +88,17 @@ class PythonPaths:
                 return [own]
         if len(path) == 1 and ("", path[0]) in self.functions:
             return [self.functions["", path[0]]]
+        values = self.code.bound.get(".".join(path), ())
         names = [path[0]] if path[-1] == "apply" else []
-        names += [n for value in self.code.bound.get(".".join(path), ()) for n in _constructed(value)]
-        return [f for name in names for entry in _ENTRIES if (f := self.functions.get((name, entry))) is not None]
+        names += [name for value in values for name in _constructed(value)]
+        found = [f for name in names for entry in _ENTRIES if (f := self.functions.get((name, entry))) is not None]
+        for value in values:  # `self.run = self._run_on_gpu`
+            if value.type == "attribute" and (own := self.functions.get((function.owner, dotted(value)[-1]))):
+                found.append(own)
+        if len(path) > 2:  # `self.helper.run(x)` where `self.helper = Helper()`
+            for value in self.code.bound.get(".".join(path[:-1]), ()):
+                found += [f for name in _constructed(value) if (f := self.functions.get((name, path[-1]))) is not None]
+        return found
 
     def _calls_extension(self, call: PythonCall) -> bool:
         path = call.path
@@ -151,6 +159,26 @@ class PythonPaths:
         if not found:
             found = [f for f in self.code.functions if not f.owner and f.node.id in self.runners]
         return [f for f in found if not is_side_path(f.owner + f.name)]
+
+    @property
+    def idle(self) -> bool:
+        """There is a `forward`, no `forward` runs a kernel, and none calls anything that is not known here."""
+        found = self.entries()
+        return (
+            bool(found)
+            and all(f.name == "forward" and f.node.id not in self.runners for f in found)
+            and all(self._is_known(f, call) for f in found for call in f.calls)
+        )
+
+    def _is_known(self, function: PythonFunction, call: PythonCall) -> bool:
+        path = call.path
+        values = self.code.bound.get(".".join(path), [])
+        if path[0] in ("self", "cls", *self.code.classes) or (len(path) == 1 and values):
+            if self.callees(function, call):
+                return True
+            made = [self.code.resolve(dotted(v.child_by_field_name("function"))) for v in values if v.type == "call"]
+            return len(made) == len(values) > 0 and all(name[0] == "torch" for name in made)
+        return True
 
     def library_operators(self) -> Iterator[Operator]:
         pending, seen = self.entries(), set[int]()

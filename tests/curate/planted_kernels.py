@@ -122,6 +122,7 @@ PLANTED: tuple[tuple[str, str, str, str], ...] = (
     ("called-linear", "library_call", MODULE_TASK, _module("return ext.relu(self.linear(x))", "self.linear = nn.Linear(8, 8)")),
     ("functional-conv-in-a-helper", "library_call", MODULE_TASK, _module("return ext.relu(self.work(x, w))", more="    def work(self, x, w):\n        return F.conv2d(x, w)")),
     ("kernel-never-called", "library_call", MODULE_TASK, _module("return F.relu(torch.mm(x, w))")),
+    ("kernel-never-called-light", "library_call", MODULE_TASK, _module("return F.relu(x)")),
     ("copy-and-softmax", "library_call", MODULE_TASK, _module("return torch.softmax(ext.relu(x), -1)", kernel="__global__ void relu_kernel(const float* in, float* out, int n) {\n    int i = threadIdx.x;\n    if (i < n) out[i] = in[i];\n}\n" + WRAPPER)),
     # ---- falls back
     ("except-returns-torch", "reference_fallback", MODULE_TASK, _module("try:\n    return ext.relu(x)\nexcept RuntimeError:\n    return torch.relu(x)")),
@@ -173,6 +174,8 @@ NEAR_MISSES: tuple[tuple[str, str, str, str], ...] = (
     ("holds-weights-alone", "library_call", MODULE_TASK, _module("return ext.relu(x + self.linear.weight)", "self.linear = nn.Linear(8, 8)")),
     ("checked-against-torch", "library_call", MODULE_TASK, _module("return ext.relu(x)", more='def test():\n    x = torch.randn(8, 8)\n    assert torch.allclose(ModelNew()(x, x), torch.relu(torch.matmul(x, x)))\n\nif __name__ == "__main__":\n    print(torch.matmul(torch.ones(2, 2), torch.ones(2, 2)))\n    test()')),
     ("reference-class-beside", "library_call", MODULE_TASK, _module("return ext.relu(x)", more="class Reference(nn.Module):\n    def forward(self, x, w):\n        return torch.relu(torch.matmul(x, w))")),
+    ("kernel-of-a-helper-object", "library_call", MODULE_TASK, _module("return self.helper.run(x).sum() + torch.sum(x)", "self.helper = Helper()", more="class Helper:\n    def run(self, x):\n        return ext.relu(x)")),
+    ("kernel-by-another-name", "library_call", MODULE_TASK, _module("return torch.mean(self.run(x))", "self.run = self._run_on_gpu", more="    def _run_on_gpu(self, x):\n        return ext.relu(x)")),
     ("sum-of-partials", "library_call", MODULE_TASK, _module("return ext.relu(x).sum()")),
     ("cublas-as-a-check", "library_call", TASK, _cuda("#include <cublas_v2.h>\n" + SCALE + "int main() {\n    cublasHandle_t h;\n    cublasCreate(&h);\n    float *a, *b, one = 1.f;\n    cudaMalloc(&a, 4);\n    cudaMalloc(&b, 4);\n    scale<<<1, 1>>>(a, b, 1.f, 1);\n    cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, a, 1, a, 1, &one, b, 1);\n}")),
     ("cublas-asked-for", "library_call", "Multiply with cuBLAS, then scale by a kernel.", _cuda("#include <cublas_v2.h>\n" + SCALE + "void gemm(cublasHandle_t h, const float* a, const float* b, float* c, int n) {\n    float one = 1.f;\n    cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, n, n, n, &one, a, n, b, n, &one, c, n);\n    scale<<<n, 256>>>(c, c, 2.f, n * n);\n}")),

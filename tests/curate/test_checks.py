@@ -55,7 +55,7 @@ def test_details_hold_no_text_of_the_row() -> None:
         ('const char* s = R"(\n__global__ void k(float* x) { x[0] = 1; }\n)";', ()),
         ("#define KERNEL __global__ void\nKERNEL k(float* x) { x[0] = 1; }", ("k",)),
         ("#define GLOBAL __global__\nGLOBAL void k(float* x) { x[0] = 1; }", ("k",)),
-        ("#define KERNEL extern \"C\" __global__ void\nKERNEL k(float* x) { x[0] = 1; }", ("k",)),
+        ('#define KERNEL extern "C" __global__ void\nKERNEL k(float* x) { x[0] = 1; }', ("k",)),
         ("#define DEFINE(name) __global__ void name##_kernel(float* x) { x[0] = 1; }\nDEFINE(add)", ("name___kernel",)),
     ],
 )
