@@ -1,15 +1,18 @@
-"""The functions of the CUDA code of an answer, with what each calls and names: one walk over its trees."""
+"""The functions of the CUDA code of an answer, with what each calls and names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal
 
-from tree_sitter import Node
+from tree_sitter import Node, Query, QueryCursor
 
 from curate.syntax import CodeLabels, Parsed
 from curate.syntax.functions import function_name
+from curate.syntax.parse import language
+from curate.syntax.queries import MAX_TREE_DEPTH
 
 __all__ = ["Call", "CudaCode", "Function", "bare_name", "preorder", "read_cuda", "text_of"]
 
@@ -105,8 +108,15 @@ def preorder(root: Node) -> Iterator[tuple[Node, int]]:
             depth -= 1
 
 
+@cache
+def _query() -> Query:
+    """Patterns of one node each: their cost is linear, and no match stays open."""
+    kinds = (*_NAMES, "call_expression", "catch_clause", "function_definition")
+    return Query(language(), " ".join(f"({kind}) @{kind}" for kind in kinds) + ' "__global__" @global')
+
+
 def read_cuda(parsed: Sequence[Parsed], labels: Sequence[CodeLabels]) -> CudaCode:
-    """Linear in the number of nodes."""
+    """One query over each tree; linear in the number of nodes, up to a sort."""
     code = CudaCode()
     for part, found in zip(parsed, labels, strict=True):
         kernels, device = set(found.kernels), set(found.device_functions)
@@ -129,7 +139,10 @@ def read_cuda(parsed: Sequence[Parsed], labels: Sequence[CodeLabels]) -> CudaCod
 def _read_tree(root: Node, kernels: set[str], device: set[str], code: CudaCode, outside: set[str]) -> None:
     open_functions: list[tuple[int, Function]] = []
     skipped_until = -1
-    for node, _ in preorder(root):
+    cursor = QueryCursor(_query())
+    cursor.set_max_start_depth(MAX_TREE_DEPTH)
+    found = [node for nodes in cursor.captures(root).values() for node in nodes]
+    for node in sorted(found, key=lambda n: (n.start_byte, -n.end_byte)):
         start = node.start_byte
         if start < skipped_until:
             continue

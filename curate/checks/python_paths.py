@@ -196,7 +196,8 @@ class PythonPaths:
                 examined += 1
                 if not path.includes(call.node):
                     continue
-                pending += [f for f in callees if not is_side_path(f.name)]
+                running = [f for f in callees if f.node.id in self.runners]  # the others are alternatives to them
+                pending += [f for f in running or callees if not is_side_path(f.name)]
                 if operator is not None and not callees and not _dropped(call.node):
                     yield operator
 
