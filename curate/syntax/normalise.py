@@ -78,7 +78,8 @@ _BARE: dict[bytes, Role] = {
 }
 _ALIAS = re.compile(
     rb"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+"
-    rb"((?:(?:__(?:global|device|host|forceinline|noinline|inline)__|static|inline)\b[ \t]*)+)"
+    rb"((?:(?:__(?:global|device|host|forceinline|noinline|inline)__|static|inline)\b[ \t]*)+"
+    rb"|(?:extern[ \t]*\"C\"[ \t]*)?__global__[ \t]+void[ \t]*)"
     rb"(?=\r?$|//|/\*)",
     re.MULTILINE,
 )
