@@ -55,7 +55,9 @@ class Cache:
         if self._connection is None:
             return None
         try:
-            row = self._connection.execute("select seconds, memory, result from results where key = ?", (key,)).fetchone()
+            row = self._connection.execute(
+                "select seconds, memory, result from results where key = ?", (key,)
+            ).fetchone()
             if row is None:
                 return None
             result = CompileResult.from_json(json.loads(row[2]))
@@ -86,7 +88,9 @@ def _open(path: Path) -> sqlite3.Connection | None:
         connection = None
         try:
             connection = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
-            connection.execute("pragma synchronous = off")  # safe against a killed process; a crash of the machine is rare
+            connection.execute(
+                "pragma synchronous = off"
+            )  # safe against a killed process; a crash of the machine is rare
             connection.execute(
                 "create table if not exists results (key text primary key, seconds real, memory integer, result text)"
             )

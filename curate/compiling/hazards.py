@@ -14,7 +14,7 @@ from bisect import bisect_left
 __all__ = ["hazard"]
 
 _SPLICE = re.compile(r"\\[ \t\v\f\r]*\n")
-_TRIGRAPHS = {"??=": "#", "??/": "\\", "??'": "^", "??(": "[", "??)": "]", "??!": "|", "??<": "{", "??>": "}", "??-": "~"}
+_TRIGRAPHS = {f"??{code}": meant for code, meant in zip("=/'()!<>-", "#\\^[]|{}~", strict=True)}
 _HASH = re.compile(r"#|%:")
 _BLANK = re.compile(r"[ \t\v\f\r]*")
 _WORD = re.compile(r"[A-Za-z_]\w*|\d+")
@@ -61,7 +61,7 @@ def _scan(text: str) -> str:
         probed = _PROBED.match(text, match.end(), match.end() + _LINE_LIMIT)
         if probed is not None and _PLAIN.match(probed[1] or probed[2] or "") is None:
             return f"{match[0]} of a file outside the compiler's own folders"
-        if probed is None and text[match.end() : match.end() + 1] not in ("", "\n") and "(" in _rest(text, match.end()):
+        if probed is None and text[match.end() : match.end() + 200].lstrip().startswith("("):
             return f"{match[0]} of a name that is made by a macro"
     for match in _PRAGMA_OPERATOR.finditer(text):
         argument = _BUILT_ASSEMBLY.sub(" ", text[match.end() : match.end() + 200]).lstrip(" (LuU8R")

@@ -17,6 +17,8 @@ from curate.compiling.hazards import hazard
 from curate.compiling.messages import Message, clean_log, errors_of, kernel_uses
 from curate.compiling.nvcc import compile_nvcc, nvcc_version
 from curate.compiling.nvrtc import compile_nvrtc, nvrtc_version
+from curate.compiling.standard import uses_more
+from curate.compiling.texts import FILLED_IN
 from curate.compiling.types import SEVERITY, CompileResult, CompileSettings, KernelUse, Status
 from curate.compiling.unit import Unit, make_unit, merged
 
@@ -26,13 +28,13 @@ _UNANNOTATED = "A function without execution space annotations"
 _BEYOND_NVRTC = re.compile(
     r"execution space annotations|not allowed in JIT mode|device-side kernel launch|cannot open source file"
     r'|namespace "(?:std|thrust|cub|cuda)\b|\bstd::|not supported when compiling with NVRTC|dynamic initialization'
-    r'|identifier "(?:cu[A-Z]|cuda[A-Z]|cub|thrust|std|curand|FILE|stderr|stdout|malloc|free|mem|str|f?printf|assert|__assert|dim3|clock)'
-    r"|more than one instance of overloaded function|ambiguous|cuset_standard|nvrtc\b|NVRTC_ERROR|compilation of \"default_program\""
+    r'|identifier "(?:cu[A-Z]|cuda[A-Z]|cub|thrust|std|curand|FILE|stderr|stdout|malloc|free|mem|str)'
+    r'|identifier "(?:f?printf|assert|__assert|dim3|clock)'
+    r"|more than one instance of overloaded function|ambiguous|cuset_standard|nvrtc\b|NVRTC_ERROR"
 )
 _UNDEFINED = re.compile(
-    r'identifier "([^"]+)" is undefined|namespace "([^"]+)" has no|name followed by "::" must be|([\w:]+) is not a template'
-    r'|unknown type name|identifier "([^"]+)" is undefined in device code|this declaration has no storage class'
-    r"|name must be a namespace name"
+    r'identifier "([^"]+)" is undefined|namespace "([^"]+)" has no|name followed by "::" must be'
+    r"|([\w:]+) is not a template|unknown type name|this declaration has no storage class|name must be a namespace name"
 )
 _MISSING_HEADER = re.compile(r'cannot open source file "([^"]+)"|([\w./+-]+): No such file or directory')
 _TORCH_HEADER = re.compile(r'[<"](?:torch|ATen|c10|pybind11|THC|TH)\b')
@@ -87,7 +89,9 @@ def _combined(found: Sequence[_Outcome], settings: CompileSettings) -> CompileRe
     if worst.status == "ok":
         archs = ",".join(dict.fromkeys(one.arch for one in found))
         first = settings.archs[0]
-        uses = tuple(use for one in found if one.arch.removesuffix("a") == first.removesuffix("a") for use in one.kernels)
+        uses = tuple(
+            use for one in found if one.arch.removesuffix("a") == first.removesuffix("a") for use in one.kernels
+        )
         return CompileResult("ok", ", ".join(engines) or "none", archs, "", uses)
     return CompileResult(worst.status, worst.engine, worst.arch, worst.log)
 
@@ -120,14 +124,16 @@ def _judge_on(unit: Unit, arch: str, settings: CompileSettings, folder: Path) ->
     errors = errors_of(first.log)
     beyond = next((error for error in errors if _BEYOND_NVRTC.search(error.what) or "cuset_" in error.where), None)
     verdict = _verdict(unit, first)
-    if verdict.status == "error" and (beyond is not None or not errors):
+    if verdict.status == "error" and (beyond is not None or not errors or uses_more(unit.code)):
         what = beyond.what if beyond is not None else first.log
         return replace(verdict, status="skipped", log=f"needs nvcc to judge: {clean_log(what)}")
     return verdict
 
 
 def _verdict(unit: Unit, outcome: _Outcome) -> _Outcome:
-    """An error is skipped instead when the slice lacks what a header of its own, or of a library, defines."""
+    """An error becomes skipped when what is missing may exist: in a header that is not here, or filled in by Python."""
+    if FILLED_IN in outcome.log:
+        return replace(outcome, status="skipped", log="Python fills in a part of the code")
     errors = errors_of(outcome.log)
     for error in errors:
         if missing := _MISSING_HEADER.search(error.what):
@@ -168,5 +174,3 @@ def _only_constexpr(unit: Unit, log: str) -> bool:
         if "constexpr" not in " ".join(lines[max(0, error.line - 3) : error.line]):
             return False
     return bool(errors)
-
-

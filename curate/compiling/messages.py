@@ -7,19 +7,23 @@ from dataclasses import dataclass
 
 from curate.compiling.types import KernelUse
 
-__all__ = ["Message", "clean_log", "errors_of", "kernel_name", "kernel_uses"]
+__all__ = ["Message", "clean_log", "errors_of", "kernel_name", "kernel_uses", "printable"]
 
 _ERROR = re.compile(r"^(?P<where>[^\s(][^(\n]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<what>.*)$")
 _PTXAS = re.compile(r"^ptxas .*?; (?:error|fatal)\s*: (?P<what>.*)$")
 _FATAL = re.compile(r"^(?P<where>[^\s:][^:\n]*):(?P<line>\d+):\d+: (?:fatal )?error: (?P<what>.*)$")
-_OTHER = re.compile(r"^(?:ptxas|nvrtc|nvcc|cc1plus|cudafe\+\+|cicc)\b\s*:?\s*(?:error|fatal|fatal error)\s*:\s*(?P<what>.*)$")
+_OTHER = re.compile(
+    r"^(?:ptxas|nvrtc|nvcc|cc1plus|cudafe\+\+|cicc)\b\s*:?\s*(?:error|fatal|fatal error)\s*:\s*(?P<what>.*)$"
+)
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _PROPERTIES = re.compile(r"Function properties for (\S+)")
 _SPILLS = re.compile(r"(\d+) bytes spill stores")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+)(?:\+\d+)? bytes smem")
 _PATH = re.compile(r"(?<![\w)\]/.])/(?:[\w.+@~-]+/)+(?=[\w.+-])")
-_CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\u2027\u202f-\u2065\u206a-\ud7ff\ue000-\ufeff\uff00-\U0010ffff]")
+_CONTROL = re.compile(
+    r"[^\n\t\x20-\x7e\xa0-\u200a\u2010-\u2027\u202f-\u205f\u3000-\ud7ff\ue000-\ufeff\uff00-\U0010ffff]"
+)
 _NOISE = re.compile(r"^(?:ptxas info|ptxas {2,}\.|\s*\^\s*$|\s*$|\d+ errors? detected|Remark:)")
 _MAX_LINES, _MAX_LINE, _MAX_LOG = 12, 300, 2000
 
@@ -47,13 +51,18 @@ def errors_of(log: str) -> list[Message]:
     return found
 
 
+def printable(text: str) -> str:
+    """Folders of this machine removed from file names; control and bidirectional characters as question marks."""
+    return _CONTROL.sub("?", _PATH.sub("", text))
+
+
 def clean_log(log: str) -> str:
     """The first lines, without ptxas' figures, folders of this machine and control characters."""
     lines = []
     for line in log[:200_000].split("\n"):
         if _NOISE.match(line):
             continue
-        line = _CONTROL.sub("?", _PATH.sub("", line.rstrip()[: 4 * _MAX_LINE]))
+        line = printable(line.rstrip()[: 4 * _MAX_LINE])
         lines.append(line if len(line) <= _MAX_LINE else line[:_MAX_LINE] + " ...")
         if len(lines) == _MAX_LINES:
             break

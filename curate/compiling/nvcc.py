@@ -27,7 +27,9 @@ def nvcc_version() -> str:
     if path is None:
         return ""
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, timeout=60, stdin=subprocess.DEVNULL, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     found = re.search(rb"release (\d+\.\d+)", done.stdout)
@@ -40,7 +42,7 @@ def compile_nvcc(unit: Unit, arch: str, folder: Path) -> tuple[bool, str]:
     uses = "".join(f"(const void*)({name}), " for name in unit.instances)
     code = f'{PRELUDE}#line 1 "{unit.name}"\n{unit.code}'
     if uses:  # an address taken instantiates the template
-        code += f'\n#line 1 "launches"\nextern const void* const cuset_launches[]; const void* const cuset_launches[] = {{{uses}}};\n'
+        code += f'\n#line 1 "launches"\nconst void* cuset_launches[] = {{{uses}}};\n'
     source.write_text(code, encoding="utf-8", errors="replace")
     log_path = folder / "nvcc.log"
     with log_path.open("wb") as log:
@@ -49,10 +51,14 @@ def compile_nvcc(unit: Unit, arch: str, folder: Path) -> tuple[bool, str]:
             cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
-            code_ = process.wait()
+            exit_code = process.wait()
         except BaseException:
             os.kill(process.pid, signal.SIGKILL)
             raise
     with log_path.open("rb") as written:
         text = written.read(_MAX_LOG).decode(errors="replace")
-    return code_ == 0, text if code_ in (0, 1, 2) or text.strip() else f"nvcc: error: it ended with code {code_}\n{text}"
+    return exit_code == 0, text if exit_code in (
+        0,
+        1,
+        2,
+    ) or text.strip() else f"nvcc: error: it ended with code {exit_code}\n{text}"

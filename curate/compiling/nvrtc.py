@@ -85,4 +85,4 @@ def _log(nvrtc: Any, program: Any) -> str:
         return "nvrtc: error: its log is too long to be read"
     buffer = b" " * size  # the binding writes into it
     nvrtc.nvrtcGetProgramLog(program, buffer)
-    return buffer.rstrip(b"\0").decode(errors="replace")
+    return buffer.replace(b"\0", b"").decode(errors="replace")

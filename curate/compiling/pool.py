@@ -27,7 +27,8 @@ _MAX_REPLY = 4 << 20
 _START = 60.0
 # `curate` as a bare package: its own __init__ loads the whole product
 _BOOT = (
-    "import json, sys, types; package = types.ModuleType('curate'); sys.path[:], package.__path__ = json.loads(sys.argv[1]);"
+    "import json, sys, types; package = types.ModuleType('curate');"
+    " sys.path[:], package.__path__ = json.loads(sys.argv[1]);"
     " sys.modules['curate'] = package; from curate.compiling.worker import main; print(flush=True); main()"
 )
 
@@ -53,7 +54,9 @@ class Worker:
                 reply = self._exchange(job, settings.seconds)
             except TimeoutError:
                 self.close()
-                return CompileResult("timeout", arch=",".join(settings.archs), log=f"not done after {settings.seconds:g} s")
+                return CompileResult(
+                    "timeout", arch=",".join(settings.archs), log=f"not done after {settings.seconds:g} s"
+                )
             except (OSError, EOFError, ValueError, KeyError, TypeError):
                 self.close()
                 continue
@@ -90,7 +93,8 @@ class Worker:
         if self._process is None:
             self._start()
             self._read_line(time.monotonic() + _START)
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         deadline = time.monotonic() + seconds
         self._send(job, deadline)
         return CompileResult.from_json(json.loads(self._read_line(deadline)))
@@ -119,7 +123,8 @@ class Worker:
             os.set_blocking(stream.fileno(), False)
 
     def _send(self, job: bytes, deadline: float) -> None:
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         pipe = self._process.stdin.fileno()
         view = memoryview(job)
         while view:
@@ -128,7 +133,8 @@ class Worker:
             view = view[os.write(pipe, view[:65536]) :]
 
     def _read_line(self, deadline: float) -> bytes:
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process is not None
+        assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         parts: list[bytes] = []
         size = 0

@@ -9,30 +9,29 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PREINCLUDED", "headers_for"]
+__all__ = ["PREINCLUDED", "headers_for", "uses_more"]
 
 PREINCLUDED = "cuset_standard"
 """The name under which the stand-in is included before every source."""
 
-STANDARD_HEADERS = tuple(
-    (
-        "algorithm array atomic bit bitset cassert cctype cerrno cfenv cfloat chrono cinttypes climits cmath complex"
-        " concepts condition_variable csetjmp csignal cstdarg cstddef cstdint cstdio cstdlib cstring ctime deque exception"
-        " fstream functional future initializer_list iomanip ios iosfwd iostream istream iterator limits list map"
-        " memory mutex new numbers numeric optional ostream queue random ratio set sstream stack stdexcept"
-        " streambuf string string_view thread tuple type_traits typeinfo unordered_map unordered_set utility"
-        " valarray variant vector"
-        " assert.h ctype.h errno.h fenv.h float.h inttypes.h limits.h math.h stdarg.h stdbool.h stddef.h stdint.h"
-        " stdio.h stdlib.h string.h time.h"
-    ).split()
+_HEADERS = (
+    "algorithm array atomic bit bitset cassert cctype cerrno cfenv cfloat chrono cinttypes climits cmath complex"
+    " concepts condition_variable csetjmp csignal cstdarg cstddef cstdint cstdio cstdlib cstring ctime deque"
+    " exception fstream functional future initializer_list iomanip ios iosfwd iostream istream iterator limits list map"
+    " memory mutex new numbers numeric optional ostream queue random ratio set sstream stack stdexcept"
+    " streambuf string string_view thread tuple type_traits typeinfo unordered_map unordered_set utility"
+    " valarray variant vector"
+    " assert.h ctype.h errno.h fenv.h float.h inttypes.h limits.h math.h stdarg.h stdbool.h stddef.h stdint.h"
+    " stdio.h stdlib.h string.h time.h"
 )
+STANDARD_HEADERS = tuple(_HEADERS.split())
 """Given to NVRTC as empty files: what kernels need of them comes with the stand-in."""
 
-_UNARY = (
+_FLOATING = (
     "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor lgamma log log10 log1p log2"
     " nearbyint rint round sin sinh sqrt tan tanh tgamma trunc"
-).split()
-_BINARY = "atan2 copysign fdim fmax fmin fmod hypot nextafter pow remainder".split()
+)
+_FLOATING_2 = "atan2 copysign fdim fmax fmin fmod hypot nextafter remainder"
 _TYPES = {
     "bool": ("false", "true", 1, 0),
     "char": ("-128", "127", 7, 2),
@@ -201,16 +200,16 @@ template <class T> struct numeric_limits { static constexpr bool is_specialized 
 
 def _mathematics() -> str:
     lines = []
-    for name in _UNARY:
+    for name in _FLOATING.split():
         lines.append(f"CUSET_F float {name}(float x) {{ return ::{name}f(x); }}")
         lines.append(f"CUSET_F double {name}(double x) {{ return ::{name}(x); }}")
         lines.append(
-            f"template <class T> CUSET_F enable_if_t<is_integral_v<T>, double> {name}(T x) {{ return ::{name}((double)x); }}"
+            f"template <class T> CUSET_F enable_if_t<is_integral_v<T>, double> {name}(T x)"
+            f" {{ return ::{name}((double)x); }}"
         )
-    for name in _BINARY:
-        if name != "pow":
-            lines.append(f"CUSET_F float {name}(float x, float y) {{ return ::{name}f(x, y); }}")
-            lines.append(f"CUSET_F double {name}(double x, double y) {{ return ::{name}(x, y); }}")
+    for name in _FLOATING_2.split():
+        lines.append(f"CUSET_F float {name}(float x, float y) {{ return ::{name}f(x, y); }}")
+        lines.append(f"CUSET_F double {name}(double x, double y) {{ return ::{name}(x, y); }}")
     return "\n".join(lines)
 
 
@@ -220,7 +219,8 @@ def _limits() -> str:
         signed = str(low.startswith("-") or low.endswith("_MIN")).lower()
         lines.append(f"template <> struct cuset_integer<{name}> : true_type {{}};")
         lines.append(
-            f"template <> struct numeric_limits<{name}> {{ static constexpr bool is_specialized = true, is_integer = true,"
+            f"template <> struct numeric_limits<{name}> {{ static constexpr bool is_specialized = true;"
+            f" static constexpr bool is_integer = true,"
             f" is_exact = true, is_signed = {signed}, has_infinity = false;"
             f" static constexpr int digits = {digits}, digits10 = {digits10}, radix = 2;"
             f" CUSET_F static constexpr {name} min() {{ return {low}; }}"
@@ -232,7 +232,8 @@ def _limits() -> str:
         ("double", "DBL", "HUGE_VAL", "__builtin_bit_cast(double, 0x7ff8000000000000ULL)"),
     ):
         lines.append(
-            f"template <> struct numeric_limits<{name}> {{ static constexpr bool is_specialized = true, is_integer = false,"
+            f"template <> struct numeric_limits<{name}> {{ static constexpr bool is_specialized = true;"
+            f" static constexpr bool is_integer = false,"
             f" is_exact = false, is_signed = true, has_infinity = true, has_quiet_NaN = true;"
             f" static constexpr int digits = {prefix}_MANT_DIG, digits10 = {prefix}_DIG, radix = 2;"
             f" CUSET_F static constexpr {name} min() {{ return {prefix}_MIN; }}"
@@ -249,7 +250,9 @@ _BODY = f"{_MACROS}\nnamespace std {{\n{_STD}\n{_limits()}\n{_mathematics()}\n}}
 _CUDA_H = """
 typedef struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; } CUtensorMap;
 """
-_NVIDIA_HEADERS = re.compile(r'#[ \t]*include[ \t]*[<"](?:cuda/|cub/|thrust/|nv/|cooperative_groups|cuda_pipeline|cuda_awbarrier)')
+_NVIDIA_HEADERS = re.compile(
+    r'#[ \t]*include[ \t]*[<"](?:cuda/|cub/|thrust/|nv/|cooperative_groups|cuda_pipeline|cuda_awbarrier)'
+)
 
 
 def headers_for(code: str) -> dict[str, str]:
@@ -261,3 +264,12 @@ def headers_for(code: str) -> dict[str, str]:
     long = "long long" if _NVIDIA_HEADERS.search(code) else "long"
     stand_in = f"#pragma once\n#define CUSET_INT64 {long}\n{_BODY}"
     return {PREINCLUDED: stand_in, "cuda.h": _CUDA_H, **dict.fromkeys(STANDARD_HEADERS, "")}
+
+
+_NAMES = frozenset(re.findall(r"\w+", _BODY)) | {"move", "forward", "initializer_list"}
+_USED_STD = re.compile(r"\bstd::(\w+)|\b(?:thrust|cub)::")
+
+
+def uses_more(code: str) -> bool:
+    """Whether the code names something of `std`, thrust or cub that the stand-in does not define."""
+    return any(found[1] not in _NAMES for found in _USED_STD.finditer(code))

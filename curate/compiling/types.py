@@ -84,6 +84,4 @@ class CompileResult:
             KernelUse(str(k["name"]), int(k["registers"]), int(k["shared_bytes"]), int(k["spill_bytes"]))
             for k in value["kernels"]
         )
-        return CompileResult(
-            value["status"], str(value["engine"]), str(value["arch"]), str(value["log"]), kernels
-        )
+        return CompileResult(value["status"], str(value["engine"]), str(value["arch"]), str(value["log"]), kernels)

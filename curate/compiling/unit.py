@@ -51,7 +51,9 @@ def make_unit(text: str, name: str) -> Unit | None:
     if not functions.kernels and not functions.device and "__global__" not in text and "__device__" not in text:
         return None
     lacks = dict.fromkeys(
-        found[1] for found in _INCLUDE.finditer(text) if not SHIPPED_HEADERS.fullmatch(found[1].encode(errors="replace"))
+        found[1]
+        for found in _INCLUDE.finditer(text)
+        if not SHIPPED_HEADERS.fullmatch(found[1].encode(errors="replace"))
     )
     return Unit(name, device_slice(parsed, prelude=""), tuple(lacks)[:20], tuple(_instances(parsed)))
 
