@@ -113,7 +113,8 @@ def _judge_on(unit: Unit, arch: str, settings: CompileSettings, folder: Path) ->
         if not ok and _only_constexpr(unit, log):  # torch's builder lets device code call constexpr functions
             ok, log = compile_nvrtc(unit, arch, default_device=True)
         if ok:
-            return _Outcome("ok", engine, arch, "", kernel_uses(log))
+            uses = kernel_uses(log)
+            return _unused_templates(unit, _Outcome("ok", engine, arch, "", uses))
         first = _Outcome("error", engine, arch, log)
     if nvcc:
         ok, log = compile_nvcc(unit, arch, folder)
@@ -128,6 +129,30 @@ def _judge_on(unit: Unit, arch: str, settings: CompileSettings, folder: Path) ->
         what = beyond.what if beyond is not None else first.log
         return replace(verdict, status="skipped", log=f"needs nvcc to judge: {clean_log(what)}")
     return verdict
+
+
+def _unused_templates(unit: Unit, outcome: _Outcome) -> _Outcome:
+    """The outcome, unless a template kernel that nothing instantiated is wrong whatever its arguments.
+
+    Compilers skip the body of a template that nothing uses. So each is tried with arguments that are likely: when one
+    set compiles, it is fine. When none does, the guess may be at fault: a syntax error is the answer's, all else skips.
+    """
+    compiled = {use.name for use in outcome.kernels}
+    for name, tries in unit.guesses:
+        if name in compiled:
+            continue
+        log = ""
+        for expression in tries:
+            ok, log = compile_nvrtc(replace(unit, instances=(expression,)), outcome.arch, default_device=True)
+            if ok:
+                break
+        else:
+            syntax = any(error.what.startswith(("expected a", "unrecognized token")) for error in errors_of(log))
+            if tries and syntax:
+                return _verdict(unit, replace(outcome, status="error", log=log, kernels=()))
+            reason = f"nothing instantiates the template kernel {name}"
+            return replace(outcome, status="skipped", log=clean_log(reason), kernels=())
+    return outcome
 
 
 def _verdict(unit: Unit, outcome: _Outcome) -> _Outcome:

@@ -20,6 +20,7 @@ _ARGUMENT = re.compile(
     r"(?:const\s+)?(?:unsigned|signed|float|double|half|__half2?|half2|__nv_bfloat16|nv_bfloat16|bool|char|short|int|long|float[234]"
     r"|u?int(?:8|16|32|64)_t|scalar_t|\s)+\**|-?\d+[uUlL]*|0[xX][\dA-Fa-f]+|true|false"
 )
+_SCALAR = re.compile(r"\bscalar_t\b")
 _PASS_THROUGH = frozenset(
     ("translation_unit", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "linkage_specification")
 )
@@ -30,21 +31,22 @@ _MAX_CALLS = 2000
 @dataclass(frozen=True)
 class Unit:
     """`name`: the file's name in messages. `code`: the device slice without prelude. `lacks`: headers of the block that
-    no CUDA toolkit ships, as written. `instances`: template kernels with the arguments of their launches.
+    no CUDA toolkit ships, as written. `instances`: template kernels with the arguments of their launches. `guesses`:
+    (name, arguments to try) of the template kernels, since a compiler does not look into a template that nothing uses.
     """
 
     name: str
     code: str
     lacks: tuple[str, ...]
     instances: tuple[str, ...]
+    guesses: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def make_unit(text: str, name: str) -> Unit | None:
     """None for a block without a kernel or a device function. Never raises; linear in the length of the text.
 
     A template that is launched with builtin types and numbers is instantiated as its launches do, `scalar_t` (torch's
-    name in its dispatch macros) as float, at most 8 of them; others are checked as far as a compiler checks a template
-    that nothing uses.
+    name in its dispatch macros) as float, at most 8 of them.
     """
     parsed = parse_cuda(text)
     functions = find_functions(parsed, capture(parsed))
@@ -55,7 +57,8 @@ def make_unit(text: str, name: str) -> Unit | None:
         for found in _INCLUDE.finditer(text)
         if not SHIPPED_HEADERS.fullmatch(found[1].encode(errors="replace"))
     )
-    return Unit(name, device_slice(parsed, prelude=""), tuple(lacks)[:20], tuple(_instances(parsed)))
+    instances, guesses = _instances(parsed)
+    return Unit(name, device_slice(parsed, prelude=""), tuple(lacks)[:20], tuple(instances), tuple(guesses))
 
 
 def merged(units: list[Unit]) -> Unit:
@@ -63,30 +66,58 @@ def merged(units: list[Unit]) -> Unit:
     code = "\n".join(f'#line 1 "{unit.name}"\n{unit.code}' for unit in units)
     lacks = tuple(dict.fromkeys(header for unit in units for header in unit.lacks))
     instances = tuple(dict.fromkeys(i for unit in units for i in unit.instances))[:_MAX_NAMES]
-    return Unit("blocks.cu", code, lacks, instances)
+    return Unit("blocks.cu", code, lacks, instances, tuple(g for unit in units for g in unit.guesses))
 
 
-def _instances(parsed: Parsed) -> list[str]:
-    names = {name for name in _template_kernels(parsed.main.root) if name}
-    found: dict[str, None] = {}
-    if not names:
-        return []
-    for call in _calls(parsed.main.root):
+def _instances(parsed: Parsed) -> tuple[list[str], list[tuple[str, tuple[str, ...]]]]:
+    """(template kernels as launched with arguments that are sure, what to try for each template kernel)."""
+    templates = dict(_template_kernels(parsed.main.root))
+    sure: dict[str, None] = {}
+    written: dict[str, dict[str, None]] = {}
+    for call in _calls(parsed.main.root) if templates else ():
         function = call.child_by_field_name("function")
         if function is None or function.type != "template_function":
             continue
         name, arguments = function.child_by_field_name("name"), function.child_by_field_name("arguments")
-        if name is None or arguments is None or (name.text or b"").decode(errors="replace") not in names:
+        if name is None or arguments is None or (kernel := _text(name)) not in templates:
             continue
-        texts = [(child.text or b"").decode(errors="replace") for child in arguments.named_children]
-        if all(len(text) < 40 and _ARGUMENT.fullmatch(text.strip()) for text in texts):
-            texts = [re.sub(r"\bscalar_t\b", "float", text.strip()) for text in texts]
-            found[f"{(name.text or b'').decode()}<{', '.join(texts)}>"] = None
-    return list(found)[:_MAX_NAMES]
+        texts = [_text(child).strip() for child in arguments.named_children if child.type != "comment"]
+        if any(len(text) > 60 for text in texts):
+            continue
+        expression = f"{kernel}<{', '.join(_SCALAR.sub('float', text) for text in texts)}>"
+        if all(_ARGUMENT.fullmatch(text) for text in texts):
+            sure[expression] = None
+        elif len(expression) < 200:
+            written.setdefault(kernel, {})[expression] = None
+    guesses = [
+        (name, (*list(written.get(name, ()))[:1], *((f"{name}<{plain}>",) if plain is not None else ())))
+        for name, plain in templates.items()
+    ]
+    return list(sure)[:_MAX_NAMES], guesses[:_MAX_NAMES]
 
 
-def _template_kernels(root: Node) -> Iterator[str]:
-    """Names of template kernels that a name at global scope reaches."""
+def _text(node: Node) -> str:
+    return (node.text or b"").decode(errors="replace")
+
+
+def _plain_arguments(parameters: Node) -> str | None:
+    """float for each type and 32 for each number, up to the first default; None where that says nothing."""
+    plain = []
+    for parameter in parameters.named_children:
+        if parameter.type == "type_parameter_declaration":
+            plain.append("float")
+        elif parameter.type == "parameter_declaration":
+            kind = parameter.child_by_field_name("type")
+            plain.append("true" if kind is not None and kind.text == b"bool" else "32")
+        elif parameter.type.startswith("optional_"):
+            break
+        elif parameter.type != "comment":
+            return None
+    return ", ".join(plain)
+
+
+def _template_kernels(root: Node) -> Iterator[tuple[str, str | None]]:
+    """(name, plain arguments) of the template kernels that a name at global scope reaches."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -95,12 +126,13 @@ def _template_kernels(root: Node) -> Iterator[str]:
             if child.type in _PASS_THROUGH or child.type == "declaration_list" or unnamed:
                 stack.append(child)
             elif child.type == "template_declaration":
-                for inner in child.named_children:
+                parameters = child.child_by_field_name("parameters")
+                for inner in child.named_children if parameters is not None else ():
                     body = inner.child_by_field_name("body")
                     if inner.type == "function_definition" and body is not None:
                         head = (inner.text or b"")[: body.start_byte - inner.start_byte]
-                        if b"__global__" in head:
-                            yield function_name(inner)
+                        if parameters is not None and b"__global__" in head and (name := function_name(inner)):
+                            yield name, _plain_arguments(parameters)
 
 
 def _calls(root: Node) -> Iterator[Node]:
