@@ -122,6 +122,7 @@ typedef uint64_t uintptr_t;
 typedef int64_t intmax_t;
 typedef uint64_t uintmax_t;
 #define CUSET_F __host__ __device__ __forceinline__
+struct cuset_functor { template <class... A> __device__ float operator()(A...) const { return 1; } };
 CUSET_F double pow(double a, float b) { return pow(a, (double)b); }
 CUSET_F double pow(float a, double b) { return pow((double)a, b); }
 #if __CUDA_ARCH__ >= 900

@@ -90,7 +90,7 @@ def _instances(parsed: Parsed) -> tuple[list[str], list[tuple[str, tuple[str, ..
         elif len(expression) < 200:
             written.setdefault(kernel, {})[expression] = None
     guesses = [
-        (name, (*list(written.get(name, ()))[:1], *((f"{name}<{plain}>",) if plain is not None else ())))
+        (name, (*list(written.get(name, ()))[:1], *(f"{name}<{arguments}>" for arguments in plain)))
         for name, plain in templates.items()
     ]
     return list(sure)[:_MAX_NAMES], guesses[:_MAX_NAMES]
@@ -100,24 +100,31 @@ def _text(node: Node) -> str:
     return (node.text or b"").decode(errors="replace")
 
 
-def _plain_arguments(parameters: Node) -> str | None:
-    """float for each type and 32 for each number, up to the first default; None where that says nothing."""
-    plain = []
+def _plain_arguments(parameters: Node) -> tuple[str, ...]:
+    """Likely arguments, up to the first default: float for each type with 32 or 4 for each number, then a functor for
+    the last type; nothing where parameters are packs or templates.
+    """
+    kinds = []
     for parameter in parameters.named_children:
         if parameter.type == "type_parameter_declaration":
-            plain.append("float")
+            kinds.append("type")
         elif parameter.type == "parameter_declaration":
             kind = parameter.child_by_field_name("type")
-            plain.append("true" if kind is not None and kind.text == b"bool" else "32")
+            kinds.append("bool" if kind is not None and kind.text == b"bool" else "number")
         elif parameter.type.startswith("optional_"):
             break
         elif parameter.type != "comment":
-            return None
-    return ", ".join(plain)
+            return ()
+    last = max((n for n, kind in enumerate(kinds) if kind == "type"), default=-1)
+    found: dict[str, None] = {}
+    for number, functor in (("32", -1), ("4", -1), ("32", last), ("4", last)):
+        values = {"type": "float", "bool": "true", "number": number}
+        found[", ".join("cuset_functor" if n == functor else values[kind] for n, kind in enumerate(kinds))] = None
+    return tuple(found)
 
 
-def _template_kernels(root: Node) -> Iterator[tuple[str, str | None]]:
-    """(name, plain arguments) of the template kernels that a name at global scope reaches."""
+def _template_kernels(root: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(name, likely arguments) of the template kernels that a name at global scope reaches."""
     stack = [root]
     while stack:
         node = stack.pop()

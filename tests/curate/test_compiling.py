@@ -49,6 +49,7 @@ def worker() -> Iterator[Worker]:
         " x[1] = std::is_same<float, int>::value + std::isnan(x[2]) + std::exp(n); }",
         "constexpr int up(int a, int b) { return (a + b - 1) / b; }\n__global__ void k(int *x) { x[0] = up(x[1], 4); }",
         '__global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }',  # sm_90a
+        "template <class T, int N, class F> __global__ void k(T *x, F f) { x[0] = f(x[1]) + N; }\n" + OK,
         "#include <cuda.h>\n__global__ void k(const __grid_constant__ CUtensorMap map, float *x) { x[0] = 1; }",
     ],
 )
@@ -96,6 +97,7 @@ def test_nvcc_confirms_errors_and_names_the_same_line(worker: Worker) -> None:
     ("code", "reason"),
     [
         ("int main() { return 0; }\n", "no device code"),
+        ("template <class T> __global__ void k(T x) { x.member(); }", "nothing instantiates the template kernel k"),
         ("#include <cutlass/numeric_types.h>\n__global__ void k(float *x) { x[0] = cutlass::half_t(1); }", "<cutlass/numeric_types.h>"),
         ('#include "common.cuh"\n__global__ void k(float *x) { x[0] = TILE; }', 'needs the header "common.cuh"'),
         ("#include <torch/extension.h>\n__global__ void k(at::Half *x) { x[0] = 1; }", "<torch/extension.h>"),
