@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -19,14 +19,17 @@ from curate.console import main, parse_options, stderr
 from curate.pool import cores
 from tests.benchmarks.figures import Figure, timed
 
-NAMES = ("scoring", "harness", "labels", "parse", "scale", "storage", "queries", "memory")
+Name = Literal[
+    "scoring", "harness", "labels", "parse", "checks", "compiling", "duplicates", "scale", "storage", "queries", "memory"
+]
+NAMES = get_args(Name)
 
 
 @dataclass(frozen=True)
 class BenchmarkConfig:
     """Measures speed, memory and size."""
 
-    only: Literal["all", "scoring", "harness", "labels", "parse", "scale", "storage", "queries", "memory"] = "all"
+    only: Name | Literal["all"] = "all"
     """Run this one alone."""
 
 

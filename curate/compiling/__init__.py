@@ -1,0 +1,17 @@
+"""Does the CUDA of an answer compile? Device code only; nothing is linked, loaded or run."""
+
+from curate.compiling.check import check_all, compile_code
+from curate.compiling.texts import compilable_texts
+from curate.compiling.types import SEVERITY, STATUSES, CompileResult, CompileSettings, KernelUse, Status
+
+__all__ = [
+    "SEVERITY",
+    "STATUSES",
+    "CompileResult",
+    "CompileSettings",
+    "KernelUse",
+    "Status",
+    "check_all",
+    "compilable_texts",
+    "compile_code",
+]

@@ -1,0 +1,146 @@
+"""Hands a complete program of an answer to a command of the user's, which builds and runs it where that is wanted.
+
+Nothing here runs by default, and nothing here is a sandbox: the limits below stop accidents (endless loops, floods of
+output, memory), not malice. A command that runs untrusted programs has to bring its own isolation: a container, a
+virtual machine, another user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from curate.compiling.messages import printable
+from curate.errors import OptionError
+from curate.syntax import Parsed
+
+__all__ = ["ExecuteLimits", "ExecuteResult", "execute", "has_main"]
+
+_CONTAINERS = frozenset(
+    ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "linkage_specification", "declaration_list")
+)
+_TAIL_BYTES = 16384
+_TAIL = 2000
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
+_ENVIRONMENT = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES")
+# limits are set by a process between, since code between fork and exec is not safe beside threads
+_SHIM = (
+    "import json, os, resource, sys; limits, command = json.loads(sys.argv[1]);\n"
+    "for what, limit in limits: hard = resource.getrlimit(what)[1];"
+    " limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard); resource.setrlimit(what, (limit, limit))\n"
+    "try: os.execvp(command[0], command)\n"
+    "except OSError as error: print(error.strerror + ': ' + command[0], file=sys.stderr); sys.exit(127)"
+)
+
+
+@dataclass(frozen=True)
+class ExecuteLimits:
+    """`memory_mb` bounds the data segment (RLIMIT_DATA) rather than the address space, of which the CUDA driver
+    reserves far more than it uses. `file_mb`: the largest file, the captured output included.
+    """
+
+    seconds: float = 60.0
+    memory_mb: int = 16384
+    file_mb: int = 1024
+
+
+@dataclass(frozen=True)
+class ExecuteResult:
+    """`pass`: the command ended with exit code 0 in time. `output_tail`: the end of what it wrote to both streams."""
+
+    status: Literal["pass", "fail", "timeout"]
+    output_tail: str
+    seconds: float
+
+
+def has_main(parsed: Parsed) -> bool:
+    """Whether the file defines `main` at its top level (in `extern "C"` and preprocessor conditions as well)."""
+    stack = [parsed.main.root]
+    while stack:
+        for node in stack.pop().named_children:
+            if node.type in _CONTAINERS:
+                stack.append(node)
+            elif node.type == "function_definition":
+                declarator = node.child_by_field_name("declarator")
+                name = declarator.child_by_field_name("declarator") if declarator is not None else None
+                if name is not None and name.text == b"main":
+                    return True
+    return False
+
+
+def execute(command: str, program: str, limits: ExecuteLimits | None = None) -> ExecuteResult:
+    """Writes `program` to `program.cu` in a private folder and runs `command` there, once.
+
+    `command` is split as a shell would, without being given to one; `{}` in it stands for the file's path, which is
+    appended where there is none. Standard input is empty, the environment holds PATH, HOME (the folder) and what CUDA
+    needs. After the command ends, or the time is over, its process group is killed and the folder removed; a process
+    that left the group on purpose is not followed. Raises OptionError for a command that cannot be split.
+    """
+    limits = limits or ExecuteLimits()
+    with tempfile.TemporaryDirectory(prefix="cuset-execute-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        source = folder / "program.cu"
+        source.write_text(program, encoding="utf-8", errors="replace")
+        words = _words(command, str(source))
+        with tempfile.TemporaryFile() as output:
+            began = time.monotonic()
+            process = _start(words, folder, output.fileno(), limits)
+            timed_out = False
+            try:
+                process.wait(limits.seconds)
+            except subprocess.TimeoutExpired:
+                timed_out = True
+            finally:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            seconds = time.monotonic() - began
+            size = output.seek(0, os.SEEK_END)
+            output.seek(max(0, size - _TAIL_BYTES))
+            tail = _clean(output.read(_TAIL_BYTES).decode(errors="replace"), name)
+        status: Literal["pass", "fail", "timeout"] = (
+            "timeout" if timed_out else "pass" if process.returncode == 0 else "fail"
+        )
+        return ExecuteResult(status, tail, seconds)
+
+
+def _words(command: str, path: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise OptionError(f"the command {command!r} cannot be split into words: {error}") from error
+    if not words:
+        raise OptionError("the command is empty")
+    filled = [word.replace("{}", path) for word in words]
+    return filled if filled != words else [*words, path]
+
+
+def _start(words: list[str], folder: Path, output: int, limits: ExecuteLimits) -> subprocess.Popen[bytes]:
+    bounds = [
+        (resource.RLIMIT_DATA, limits.memory_mb << 20),
+        (resource.RLIMIT_FSIZE, limits.file_mb << 20),
+        (resource.RLIMIT_CORE, 0),
+    ]
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _SHIM, json.dumps([bounds, words])],
+        stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True,
+        env={"PATH": os.defpath, **environment, "HOME": str(folder), "TMPDIR": str(folder)},
+    )  # fmt: skip
+
+
+def _clean(text: str, folder: str) -> str:
+    text = _ESCAPE_SEQUENCE.sub("", text.replace(f"{folder}/", "").replace("\r\n", "\n"))
+    return printable(text)[-_TAIL:].strip()
