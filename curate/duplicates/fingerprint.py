@@ -12,10 +12,19 @@ from jaxtyping import Bool, UInt64
 from numpy import ndarray as Array
 
 from curate.duplicates.operations import profile_of
-from curate.duplicates.tokens import code_tokens
+from curate.duplicates.tokens import Tokens, code_tokens
 from curate.syntax import CodeLabels, Parsed
 
-__all__ = ["BANDS", "ROWS", "SHINGLE", "SKETCH", "Fingerprint", "candidate_probability", "fingerprint"]
+__all__ = [
+    "BANDS",
+    "ROWS",
+    "SHINGLE",
+    "SKETCH",
+    "Fingerprint",
+    "candidate_probability",
+    "fingerprint",
+    "fingerprint_tokens",
+]
 
 SHINGLE = 7
 """Tokens of a shingle."""
@@ -63,7 +72,11 @@ def fingerprint(blocks: Sequence[tuple[Parsed, CodeLabels]]) -> Fingerprint | No
 
     Names are renamed consistently over all blocks. Never raises; time is linear in the length.
     """
-    tokens = code_tokens(blocks)
+    return fingerprint_tokens(code_tokens(blocks))
+
+
+def fingerprint_tokens(tokens: Tokens) -> Fingerprint | None:
+    """`fingerprint` of tokens that are read already."""
     if not tokens.texts:
         return None
     hashes = np.array(_hashes(tokens.texts), np.uint64)
