@@ -145,7 +145,8 @@ def _tasks(values: Iterable[object], where: str, stem: str) -> Iterator[Task]:
     if not known:
         found = ", ".join(ascii(column)[1:-1][:60] for column in sorted(map(str, seen))[:20]) or "none at all"
         raise SourceError(
-            f"--against {where}: none of its columns ({found}) is known to hold a task's prompt ({', '.join(_PROMPTS)}) "
+            f"--against {where}: none of its columns ({found}) is known to hold a task's prompt "
+            f"({', '.join(_PROMPTS)}) "
             f"or code ({', '.join(_CODE)}); rename the right one to prompt or code."
             if rows
             else f"--against {where}: holds no rows."

@@ -26,6 +26,7 @@ _FUNCTIONS = frozenset(
     b"atomicAdd atomicSub atomicMax atomicMin atomicExch atomicCAS atomicAnd atomicOr atomicXor atomicInc atomicDec "
     b"INFINITY FLT_MAX FLT_MIN DBL_MAX INT_MAX INT_MIN".split()
 )
+_ENDINGS = tuple({name.lower() for name in _FUNCTIONS} | {name + b"f" for name in _FUNCTIONS})
 
 
 def profile_of(tokens: Tokens, shapes: UInt64[Array, "n"]) -> bytes:
@@ -33,9 +34,10 @@ def profile_of(tokens: Tokens, shapes: UInt64[Array, "n"]) -> bytes:
     places = np.flatnonzero(tokens.device)
     texts = [tokens.texts[place] for place in places.tolist()]
     operators = [text for text in texts if text in _OPERATORS]
-    used = {stem for text in set(texts) if (stem := _stem(text)) in _FUNCTIONS} | (_UPDATES & set(operators))
+    used = {_stem(text) for text in {*texts} if text.lower().endswith(_ENDINGS)} & _FUNCTIONS
+    used |= _UPDATES.intersection(operators)
     # a product begins at another number than a sum, and is still the same loop
-    other = [text not in _OPERATORS and not text[:1].isdigit() for text in texts]
+    other = [text not in _OPERATORS and not 48 <= text[0] <= 57 for text in texts]
     rest = shapes[places[other]] if texts else shapes[:0]
     parts = (b" ".join(sorted(used)), b" ".join(operators), rest.tobytes())
     return b"".join(hashlib.blake2b(part, digest_size=8).digest() for part in parts)

@@ -26,9 +26,11 @@ __all__ = ["corpus", "measure"]
 DOCUMENTS, COPIES = 20_000, 4_000
 _BATCH = 1000
 _NAMES = (
-    "data index value total left right count limit weight offset result stride buffer cell input output scale bias row "
-    "column depth width height first last step level sample state delta alpha beta gamma theta node edge link slot mark"
-).split()
+    *("data", "index", "value", "total", "left", "right", "count", "limit", "weight", "offset"),
+    *("result", "stride", "buffer", "cell", "input", "output", "scale", "bias", "row", "column"),
+    *("depth", "width", "height", "first", "last", "step", "level", "sample", "state", "delta"),
+    *("alpha", "beta", "gamma", "theta", "node", "edge", "link", "slot", "mark"),
+)
 _CALLS = ("sqrtf", "expf", "fabsf", "sinf", "cosf", "logf", "tanhf", "rsqrtf")
 
 
@@ -48,7 +50,7 @@ def corpus(documents: int = DOCUMENTS, copies: int = COPIES, seed: int = 7) -> I
 
 
 def _document(rng: random.Random) -> str:
-    names = [f"{a}_{rng.randrange(100)}" for a in rng.sample(_NAMES, 12)]
+    names = [f"{a}_{rng.randrange(100)}" for a in rng.sample(_NAMES, 15)]
     x, y, n, i, *others = names
     lines = [
         f"__global__ void {others[0]}(const float *{x}, float *{y}, int {n}) {{",
@@ -220,7 +222,7 @@ def measure() -> list[Figure]:
                     "datatrove",
                     0.0,
                     "s",
-                    "not run: pip install 'datatrove[processing]' elsewhere, CUSET_DATATROVE=its python",
+                    "not run: set CUSET_DATATROVE to a Python that has it (the module's docstring says how)",
                 )
             )
     return figures
