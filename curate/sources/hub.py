@@ -15,7 +15,7 @@ from curate.sources.shapes import Shape, choose_shape, peeked
 from curate.sources.tables import read_row, warn_if_swapped
 from curate.sources.types import Row
 
-__all__ = ["HUB", "HubSource", "open_hub"]
+__all__ = ["HUB", "HubSource", "hub_values", "open_hub"]
 
 HUB = "hf://"
 _SPEC = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:/([^@:]+))?(?:@([^:]+))?(?::([\w.-]+))?")
@@ -81,6 +81,27 @@ def open_hub(spec: str, mapping: Mapping[str, str], license: str | None) -> HubS
     shape = choose_shape([peeked(row) for row in first], spec, mapping)
     warn_if_swapped(spec, shape, first)
     return HubSource(name, repository, config, split, commit, shape, license)
+
+
+def hub_values(spec: str) -> Iterator[object]:
+    """The rows of a dataset as they are, whatever its columns: of one split, or of all where the spec names none.
+
+    Raises as `open_hub` does.
+    """
+    found = _SPEC.fullmatch(spec)
+    if found is None:
+        raise OptionError(f"{spec[:200]!a}: write it as hf://USER/NAME[/CONFIG][@REVISION][:SPLIT]")
+    repository, config, revision, wanted = found.groups()
+    with _one_line(spec):
+        import datasets
+
+        commit = _commit(repository, revision)
+        where = _location(repository)
+        configs = datasets.get_dataset_config_names(where, revision=commit)
+        config = _choice(spec, "configuration", config, configs, "default", "/CONFIG")
+        splits = datasets.get_dataset_split_names(where, config, revision=commit)
+        for split in [_choice(spec, "split", wanted, splits, "", ":SPLIT")] if wanted else splits:
+            yield from _stream(repository, config, split, commit)
 
 
 def _choice(spec: str, what: str, wanted: str | None, found: list[str], usual: str, how: str) -> str:

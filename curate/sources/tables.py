@@ -20,7 +20,7 @@ from curate.sources.shapes import Shape, choose_shape, peeked
 from curate.sources.streams import MAX_LINE, kind_of, lines_of, read_whole
 from curate.sources.types import Row
 
-__all__ = ["TableSource", "open_table", "read_row", "warn_if_swapped"]
+__all__ = ["TableSource", "open_table", "read_row", "table_values", "warn_if_swapped"]
 
 _log = logging.getLogger(__name__)
 
@@ -145,6 +145,11 @@ def warn_if_swapped(where: str, shape: Shape, values: Iterable[object]) -> None:
         one, two = shape.required if len(shape.required) == 2 else ("COLUMN", "COLUMN")
         remedy = f"--map prompt={two},response={one}"
         _log.warning("%s: its first prompts hold kernels and its answers none; if they are swapped: %s", where, remedy)
+
+
+def table_values(path: Path) -> Iterator[object]:
+    """The rows of a file as they stand in it, whatever their columns; a bad one is a BadRow. Raises SourceError."""
+    return (value for _, value, _raw in _items(path, None))
 
 
 def _items(path: Path, shape: Shape | None) -> Iterator[Item]:
