@@ -15,6 +15,17 @@ from curate.licences import parse_option_license
 __all__ = ["BuildConfig"]
 
 
+_SHARE = (0, 1)
+_RANGES: dict[str, tuple[float, float]] = {
+    "limit": (0, 2**40), "batch_tokens": (1, 2**31), "topk": (1, 2**20), "max_length": (2, 2**31),
+    "max_error_share": _SHARE, "min_code": (0, 2**31), "max_comment_share": _SHARE, "max_line": (1, 2**31),
+    "max_number_table_share": _SHARE, "max_repeated_line_share": _SHARE, "max_non_ascii_share": _SHARE,
+    "compile_seconds": (0.1, 1e5), "execute_seconds": (0.1, 1e6), "near_duplicate": (0.3, 1), "tau": _SHARE,
+    "lambda_": (0, 1e4), "window": (1, 2**31), "region_gap": (0, 2**31), "shard_rows": (1, 2**20), "jobs": (1, 1024),
+}  # fmt: skip
+"""What numbers may be, where they are given."""
+
+
 @dataclass(frozen=True)
 class BuildConfig:
     """Annotate a corpus of CUDA answers: clean it, label every token, score it with a model, weigh it, write Parquet.
@@ -52,6 +63,34 @@ class BuildConfig:
     """A second model with the same tokenizer, whose log-probability of the tokens is stored as well: ref_logprob."""
     skip_scoring: bool = False
     """Build everything that needs no model; the tokenizer is still the model's."""
+    min_code: int = 0
+    """Answers of fewer characters of code than this are refused (short_code)."""
+    max_comment_share: float = 0.8
+    """... of a larger share of comments in the code's bytes (mostly_comments)."""
+    max_line: int = 2000
+    """... of a line of code with more characters (long_line)."""
+    max_number_table_share: float = 0.5
+    """... of a larger share of tables of numbers in the code's bytes (number_table)."""
+    max_repeated_line_share: float = 0.6
+    """... of a larger share of lines of code that stand in it before (repeated_lines)."""
+    max_non_ascii_share: float = 0.5
+    """... of a larger share of other characters than ASCII in the response (non_ascii)."""
+    compile: bool = True
+    """Compile the device code of each answer (compile_error, compile_refused, compile_timeout)."""
+    arch: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Architectures to compile for; without it: sm_90."""
+    compile_seconds: float = 30.0
+    """Time to compile one answer for all of them."""
+    execute: str | None = None
+    """Run corpus code: a command that is given each accepted complete program (one with `main`) as a file, `{}` in its
+    place, and says by its exit code whether it works. It has to bring its own isolation."""
+    execute_seconds: float = 60.0
+    """Time for one program."""
+    near_duplicate: float = 0.8
+    """Similarity of the code from which on the worse of two answers is a near_duplicate."""
+    against: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A benchmark whose tasks must not be in the dataset (contaminated): a file or folder of them, or a Hub id. The
+    columns of KernelBench, CUDABench, ComputeEval and ParEval are known."""
     allow_license: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """SPDX licences that are let through; without it the permissive ones. Rows of others are refused
     (license_not_allowed), those of unknown ones marked (unknown_license)."""
@@ -87,11 +126,7 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work; raises OptionError with the option's name and its range."""
-        for field, low, high in (
-            ("limit", 0, 2**40), ("batch_tokens", 1, 2**31), ("topk", 1, 2**20), ("max_length", 2, 2**31),
-            ("max_error_share", 0, 1), ("tau", 0, 1), ("lambda_", 0, 1e4), ("window", 1, 2**31),
-            ("shard_rows", 1, 2**20), ("jobs", 1, 1024), ("region_gap", 0, 2**31),
-        ):  # fmt: skip
+        for field, (low, high) in _RANGES.items():
             value = getattr(self, field)
             if value is not None and not low <= value <= high:
                 raise OptionError(f"--{field.rstrip('_').replace('_', '-')} {value}: must lie between {low} and {high}")

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from curate.annotators import Alone, Annotator, Fleet
+from curate.compiling import compilers
 from curate.config import BuildConfig
+from curate.contamination import load_references
 from curate.errors import OptionError, SourceError
 from curate.folder import OutFolder
 from curate.frames import frame_of
-from curate.judge import Judgement, judge
+from curate.judge import Judge
 from curate.keys import plan_of, stage_keys
 from curate.manifest import write_manifest
 from curate.pool import cores, in_order
@@ -89,6 +91,11 @@ class _Build:
             inputs["scorer"] = self.context.scorer_identity()
         if self.context.reference is not None:
             inputs["reference"] = self.context.reference.identity()
+        if self.config.compile:
+            inputs["compilers"] = compilers()
+        self.references = load_references(self.config.against) if self.config.against else None
+        if self.references is not None:
+            inputs["against"] = self.references.identity()
         keys = stage_keys(self.config, inputs)
         plan = plan_of(self.config, inputs, keys)
         self.annotator = self._annotator()
@@ -178,32 +185,34 @@ class _Build:
 
     # -- pass 2: filters and duplicates, over all rows --------------------------------------------------------------
 
-    def _judge(self) -> Judgement:
+    def _judge(self) -> Judge:
         began = time.monotonic()
-        judgement = judge(part_files(self.parsed), self.config)
+        judge = Judge(self.config, self.references, self.parsed, self.folder.journal)
+        with Reporter("judge", None) as self.reporter:
+            judge.run(self.reporter)
         self.seconds["judge"] = time.monotonic() - began
-        return judgement
+        return judge
 
     # -- pass 3: tokenise, score, label, weigh ----------------------------------------------------------------------
 
-    def _annotate(self, judgement: Judgement) -> None:
+    def _annotate(self, judge: Judge) -> None:
         began = time.monotonic()
-        with Reporter("annotate" if self.config.skip_scoring else "score", judgement.left) as self.reporter:
+        with Reporter("annotate" if self.config.skip_scoring else "score", judge.left) as self.reporter:
             self.finished = 0
-            for number, frame in self.annotator.run(self._not_annotated(judgement)):
+            for number, frame in self.annotator.run(self._not_annotated(judge)):
                 for table, rows in _tables(frame).items():
                     columns = table_columns(table, self.config.extra_scores)
                     write_part(rows, columns, self._part(table, number))
                 self._finish(_went_on(frame))
         self.seconds["annotate"] = time.monotonic() - began
 
-    def _not_annotated(self, judgement: Judgement) -> Iterator[tuple[int, pl.DataFrame]]:
+    def _not_annotated(self, judge: Judge) -> Iterator[tuple[int, pl.DataFrame]]:
         """The measured shards whose parts do not stand yet, judged."""
         for number, path in enumerate(part_files(self.parsed)):
             if all(is_whole(self._part(table, number)) for table in SHARD_TABLES):
-                self._finish(judgement.count_left(read_part(path, columns=["row", "reason"])))
+                self._finish(judge.verdict(number)["reason"].null_count())
             else:
-                yield number, judgement.apply(read_part(path))
+                yield number, judge.apply(number, read_part(path))
 
     def _finish(self, rows: int) -> None:
         """Counts the rows of a finished shard, those included whose scores no model had to give."""

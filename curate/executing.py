@@ -8,6 +8,7 @@ virtual machine, another user.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -18,15 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from curate.compiling.messages import printable
 from curate.errors import OptionError
+from curate.store import replace_file
 from curate.syntax import Parsed
 
-__all__ = ["ExecuteLimits", "ExecuteResult", "execute", "has_main"]
+__all__ = ["ExecuteLimits", "ExecuteResult", "Runner", "execute", "has_main"]
 
 _CONTAINERS = frozenset(
     ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "linkage_specification", "declaration_list")
@@ -144,3 +146,20 @@ def _start(words: list[str], folder: Path, output: int, limits: ExecuteLimits) -
 def _clean(text: str, folder: str) -> str:
     text = _ESCAPE_SEQUENCE.sub("", text.replace(f"{folder}/", "").replace("\r\n", "\n"))
     return printable(text)[-_TAIL:].strip()
+
+
+class Runner:
+    """Runs programs by a command, and keeps each result in `folder`, so that an interrupted build runs none again."""
+
+    def __init__(self, command: str, seconds: float, folder: Path) -> None:
+        self.command, self.limits, self.folder = command, ExecuteLimits(seconds=seconds), folder
+
+    def run(self, program: str) -> ExecuteResult:
+        key = hashlib.sha256(json.dumps([self.command, asdict(self.limits), program]).encode()).hexdigest()
+        file = self.folder / f"{key}.json"
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return ExecuteResult(**json.loads(file.read_text(encoding="utf-8")))
+        result = execute(self.command, program, self.limits)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        replace_file(file, json.dumps(asdict(result)).encode())
+        return result

@@ -38,6 +38,7 @@ ROWS: dict[str, pl.DataType] = {
     "stage": pl.String(),
     "reason": pl.String(),
     "detail": pl.String(),
+    "evidence": pl.String(),
     "raw": pl.String(),
     "flags": FLAGS,
 }
@@ -77,6 +78,7 @@ def frame_of(rows: Iterable[Row], first: int) -> pl.DataFrame:
                 "stage": "read" if row.reason else None,
                 "reason": row.reason,
                 "detail": row.detail if row.reason else None,
+                "evidence": None,
                 "raw": row.raw,
                 "flags": [],
             }

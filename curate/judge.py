@@ -1,67 +1,213 @@
-"""The second pass of a build: which of the measured rows go on, which are refused and which are marked, and why.
+"""The second pass of a build: which of the measured rows go on, which are refused or marked, and why.
 
-It sees all rows at once, but only the small columns that it asks for.
+    filters on what was measured -> compile -> compare with benchmarks -> compare with each other -> execute
+
+Judged anew in every build: what takes long (compiling, executing) has a cache of results by content. The verdicts of a
+shard lie in a file of their own beside the measured rows; in memory are the copies alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import shutil
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from curate.compiling import CompileResult, CompileSettings, check_all, compilable_texts
 from curate.config import BuildConfig
-from curate.filters import FILTERS
-from curate.frames import FLAGS, refuse
+from curate.contamination import References
+from curate.duplicates import FINGERPRINT, Fingerprint, find_duplicates
+from curate.executing import Runner
+from curate.filters import FILTERS, actions
+from curate.frames import each_row, flag, refuse
+from curate.measure import code_blocks
+from curate.pool import cores, in_order
+from curate.progress import Reporter
 from curate.stages import JUDGED_EARLY, run_filters
-from curate.store import read_part
+from curate.store import part_files, read_part, write_frame
 
-__all__ = ["Judgement", "judge"]
+__all__ = ["COMPILED", "Judge"]
 
-Refusal = tuple[str, str, str]
-"""(stage, reason, detail)"""
+Numbered = tuple[int, pl.DataFrame]
 
-
-@dataclass
-class Judgement:
-    """By row: the refusals of the early filters and of the search for duplicates, and the flags of the others."""
-
-    refusals: dict[int, Refusal] = field(default_factory=dict)
-    flags: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
-    left: int = 0
-    """Rows that go on."""
-
-    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The measured rows of a shard with their refusals and flags."""
-        rows = frame["row"].to_list()
-        flags = [[{"reason": r, "detail": d} for r, d in self.flags.get(row, ())] for row in rows]
-        frame = frame.with_columns(pl.Series("flags", flags, dtype=FLAGS))
-        return refuse(frame, {row: self.refusals[row] for row in rows if row in self.refusals})
-
-    def count_left(self, frame: pl.DataFrame) -> int:
-        """How many of a shard's measured rows (`row`, `reason`) go on."""
-        return int((frame["reason"].is_null() & ~frame["row"].is_in(list(self.refusals))).sum())
+COMPILED: dict[str, pl.DataType] = {
+    "compile_status": pl.String(), "compile_engine": pl.String(), "compile_arch": pl.String(),
+    "compile_log": pl.String(), "registers": pl.List(pl.Int32()), "shared_bytes": pl.List(pl.Int32()),
+    "spill_bytes": pl.List(pl.Int32()),
+}  # fmt: skip
+_VERDICT = ("row", "stage", "reason", "detail", "evidence", "flags", *COMPILED, "execute_status", "execute_output")
+_KINDS = {"exact_code": "same_code", "renamed": "renamed_code", "near": "near_duplicate"}
 
 
-def judge(parts: Sequence[Path], config: BuildConfig) -> Judgement:
-    """Judges the rows of the parts of the parse pass."""
-    needs = {name for f in FILTERS if f.after in JUDGED_EARLY for name in f.needs}
-    columns = ["row", "sample_id", "stage", "reason", "detail", "flags", *sorted(needs)]
-    found = Judgement()
-    kept: dict[str, int] = {}
-    for path in parts:
-        frame = read_part(path, columns=columns)
-        before = frame["reason"]
-        frame = run_filters(JUDGED_EARLY, frame, config)
-        new = frame.filter(before.is_null() & frame["reason"].is_not_null())
-        for row, stage, reason, detail in new.select("row", "stage", "reason", "detail").iter_rows():
-            found.refusals[row] = (stage, reason, detail)
-        standing = frame.filter(frame["reason"].is_null())
-        for row, identity, flags in standing.select("row", "sample_id", "flags").iter_rows():
-            if flags:
-                found.flags[row] = [(flag["reason"], flag["detail"]) for flag in flags]
-            if kept.setdefault(identity, row) != row:
-                found.refusals[row] = ("duplicates", "exact_duplicate", f"of {identity}, row {kept[identity]}")
-    found.left = len(kept)
-    return found
+class Judge:
+    """Judges the shards of a parse pass in `parsed`; verdicts and caches go into `folder`."""
+
+    def __init__(self, config: BuildConfig, references: References | None, parsed: Path, folder: Path) -> None:
+        self.config, self.references, self.parsed, self.folder = config, references, part_files(parsed), folder
+        self.verdicts = folder / "verdicts"
+        self.left = 0
+        """Rows that go on."""
+
+    def run(self, reporter: Reporter) -> None:
+        """Writes the verdicts of every shard."""
+        shutil.rmtree(self.verdicts, ignore_errors=True)
+        self.verdicts.mkdir(parents=True)
+        shards: Iterable[Numbered] = self._filtered()
+        if self.config.compile:
+            shards = self._compiled(shards)
+        if self.references is not None:
+            jobs = self.config.jobs or cores()
+            shards = in_order(partial(_match, self.references, self.config), iter(shards), jobs)
+        for number, frame in shards:
+            write_frame(frame.select(_VERDICT), self._path(number))
+            reporter.advance(rows=len(frame))
+        self._find_copies()
+
+    def verdict(self, number: int) -> pl.DataFrame:
+        """A shard's verdicts, a row each."""
+        return read_part(self._path(number))
+
+    def apply(self, number: int, frame: pl.DataFrame) -> pl.DataFrame:
+        """The measured rows of a shard with their verdicts."""
+        columns = [c for c in frame.columns if c == "row" or c not in _VERDICT]
+        return frame.select(columns).join(self.verdict(number), on="row", how="left", maintain_order="left")
+
+    def _path(self, number: int) -> Path:
+        return self.verdicts / f"{number:06d}.parquet"
+
+    def _filtered(self) -> Iterator[Numbered]:
+        early = {name for f in FILTERS if f.after in JUDGED_EARLY for name in f.needs}
+        columns = {"row", "stage", "reason", "detail", "flags", *early}
+        if self.config.compile:
+            columns |= {"response", "blocks", "kernel_names"}
+        if self.references is not None:
+            columns |= {"prompt", "response", *FINGERPRINT}
+        nothing = [pl.lit(None, dtype).alias(name) for name, dtype in COMPILED.items()]
+        text = [pl.lit(None, pl.String).alias(name) for name in ("evidence", "execute_status", "execute_output")]
+        for number, path in enumerate(self.parsed):
+            frame = read_part(path, columns=sorted(columns)).with_columns(*nothing, *text)
+            yield number, run_filters(JUDGED_EARLY, frame, self.config)
+
+    def _compiled(self, shards: Iterable[Numbered]) -> Iterator[Numbered]:
+        """Compiles what stands; several answers at a time, over the borders of shards."""
+        settings = CompileSettings(archs=self.config.arch or ("sm_90",), seconds=self.config.compile_seconds)
+        waiting: deque[Numbered] = deque()
+
+        def sources() -> Iterator[tuple[int, list[str]]]:
+            for number, frame in shards:
+                waiting.append((number, frame))
+                for row in frame.filter(pl.col("reason").is_null()).iter_rows(named=True):
+                    yield row["row"], compilable_texts(row["response"], code_blocks(row))
+
+        found: dict[int, CompileResult] = {}
+        for row, result in check_all(sources(), settings, self.folder, self.config.jobs or cores()):
+            while row not in waiting[0][1]["row"]:
+                yield self._with_results(*waiting.popleft(), found)
+            found[row] = result
+        while waiting:
+            yield self._with_results(*waiting.popleft(), found)
+
+    def _with_results(self, number: int, frame: pl.DataFrame, found: dict[int, CompileResult]) -> Numbered:
+        """The frame with the columns of COMPILED, taken out of `found`, and judged by them."""
+
+        def compute(row: dict[str, Any]) -> dict[str, Any] | None:
+            result = found.pop(row["row"], None)
+            if result is None:
+                return None
+            return {
+                "compile_status": result.status, "compile_engine": result.engine, "compile_arch": result.arch,
+                "compile_log": result.log, **result.parallel_to(row["kernel_names"]),
+            }  # fmt: skip
+
+        frame = each_row(frame, "compile", ["kernel_names"], compute, COMPILED)
+        return number, run_filters(["compile"], frame.with_columns(evidence="compile_log"), self.config)
+
+    # -- all rows at once -------------------------------------------------------------------------------------------
+
+    def _find_copies(self) -> None:
+        """Refuses or marks the worse rows of each group of alike ones, and any second row of one sample_id."""
+        chosen = actions(self.config.filter)
+        copies = {
+            row: (kept_row, kept_id, _KINDS[kind], similarity)
+            for part in find_duplicates(self._standing(), self.folder / "bands.duckdb", self.config.near_duplicate)
+            for row, kept_row, kept_id, kind, similarity in part.iter_rows()
+        }
+        seen: dict[str, int] = {}
+        for number, path in enumerate(self.parsed):
+            frame = self.verdict(number).with_columns(read_part(path, columns=["sample_id"])["sample_id"])
+            refusals: dict[int, tuple[str, str, str]] = {}
+            marks: dict[str, dict[int, str]] = {reason: {} for reason in _KINDS.values()}
+            for row, identity in frame.filter(pl.col("reason").is_null()).select("row", "sample_id").iter_rows():
+                kept_row, kept_id, reason, similarity = copies.get(row, (None, None, "", 0.0))
+                if kept_id == identity:
+                    refusals[row] = ("duplicates", "exact_duplicate", f"of {identity}, row {kept_row}")
+                elif kept_id is not None and chosen[reason] == "refuse":
+                    refusals[row] = ("duplicates", reason, f"of {kept_id}, similarity {similarity:.3f}")
+                elif seen.setdefault(identity, row) != row:
+                    refusals[row] = ("duplicates", "exact_duplicate", f"of {identity}, row {seen[identity]}")
+                elif kept_id is not None and chosen[reason] == "mark":
+                    marks[reason][row] = f"of {kept_id}, similarity {similarity:.3f}"
+            for reason, details in marks.items():
+                frame = flag(frame, reason, _by_row(frame, details))
+            frame = refuse(frame, refusals)
+            if self.config.execute is not None:
+                frame = self._executed(path, frame)
+            write_frame(frame.select(_VERDICT), self._path(number))
+            self.left += frame["reason"].null_count()
+
+    def _standing(self) -> Iterator[pl.DataFrame]:
+        columns = ["row", "sample_id", "error_share", "license", "code_chars", *FINGERPRINT]
+        for number, path in enumerate(self.parsed):
+            verdict = self.verdict(number).filter(pl.col("reason").is_null()).select("row", "compile_status")
+            frame = read_part(path, columns=columns).rename({"code_chars": "code_bytes"})
+            yield frame.join(verdict, on="row", how="inner", maintain_order="left")
+
+    def _executed(self, path: Path, frame: pl.DataFrame) -> pl.DataFrame:
+        """Runs the complete programs of the rows that stand, one after the other, and judges by what they come to."""
+        assert self.config.execute is not None
+        runner = Runner(self.config.execute, self.config.execute_seconds, self.folder / "executed")
+        texts = read_part(path, columns=["row", "blocks", "has_main"])
+        frame = frame.join(texts, on="row", how="left", maintain_order="left")
+
+        def compute(row: dict[str, Any]) -> dict[str, Any] | None:
+            programs = [b["text"] for b, main in zip(row["blocks"], row["has_main"], strict=True) if main]
+            if len(programs) != 1:
+                return None
+            result = runner.run(programs[0])
+            return {"execute_status": result.status, "execute_output": result.output_tail}
+
+        columns: dict[str, pl.DataType] = {"execute_status": pl.String(), "execute_output": pl.String()}
+        frame = each_row(frame, "execute", ["blocks", "has_main"], compute, columns)
+        frame = frame.with_columns(evidence=pl.coalesce("execute_output", "evidence"))
+        return run_filters(["execute"], frame, self.config)
+
+
+def _by_row(frame: pl.DataFrame, details: Mapping[int, str]) -> pl.Series:
+    return pl.Series([details.get(row) for row in frame["row"]], dtype=pl.String)
+
+
+def _match(references: References, config: BuildConfig, frame: pl.DataFrame) -> pl.DataFrame:
+    """Compares the rows of a shard with the tasks of benchmarks."""
+    action = actions(config.filter)["contaminated"]
+
+    def compute(row: dict[str, Any]) -> dict[str, Any] | None:
+        code = None if row["code_hash"] is None else Fingerprint(**{name: row[name] for name in FINGERPRINT})
+        match = references.match(row["prompt"], row["response"], code, config.near_duplicate)
+        if match is None or action == "off":
+            return None
+        return {
+            "found": f"{match.benchmark} {match.task_id}: {match.method} {match.score:.2f}",
+            "match": match.evidence,
+        }
+
+    needs = ["prompt", "response", *FINGERPRINT]
+    frame = each_row(frame, "contamination", needs, compute, {"found": pl.String(), "match": pl.String()})
+    frame = frame.with_columns(evidence=pl.coalesce("match", "evidence"))
+    if action == "mark":
+        return flag(frame, "contaminated", frame["found"])
+    found = frame.filter(pl.col("found").is_not_null()).select("row", "found").iter_rows()
+    return refuse(frame, {row: ("contamination", "contaminated", detail) for row, detail in found})

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from curate.config import BuildConfig
-from curate.filters import DUPLICATES, FILTERS, actions
+from curate.filters import FILTERS, actions
 from curate.schema import FORMAT_VERSION
 from curate.stages import JUDGED_EARLY, MODEL_STAGES, PARSE_STAGES
 
@@ -21,6 +21,7 @@ def _hash(spec: object) -> str:
 
 _REGIONS_VERSION = 1
 _READ_OPTIONS = ("map", "license", "limit")
+_JUDGE_OPTIONS = ("compile", "arch", "compile_seconds", "execute", "execute_seconds", "near_duplicate")
 _MODELS = ("model", "tokenizer", "scorer", "reference")
 
 
@@ -34,7 +35,8 @@ def stage_keys(config: BuildConfig, inputs: Mapping[str, Any]) -> dict[str, str]
     before = keys["read"]
     for stage in PARSE_STAGES:
         before = keys[stage.name] = _hash([stage.name, stage.version, config.options(*stage.options), before])
-    before = keys["judge"] = _hash([_filter_options(JUDGED_EARLY, config), before])
+    compared = [inputs.get("compilers"), inputs.get("against"), config.options(*_JUDGE_OPTIONS)]
+    before = keys["judge"] = _hash([_filter_options((*JUDGED_EARLY, "compile", "execute"), config), compared, before])
     models = {name: inputs.get(name) for name in _MODELS}
     for stage in MODEL_STAGES:
         own = [stage.name, stage.version, config.options(*stage.options), _filter_options([stage.name], config)]
@@ -63,4 +65,4 @@ def plan_of(config: BuildConfig, inputs: Mapping[str, Any], keys: Mapping[str, s
 def _filter_options(after: Sequence[str], config: BuildConfig) -> list[object]:
     chosen = actions(config.filter)
     found = [(f.reason, chosen[f.reason], config.options(*f.options)) for f in FILTERS if f.after in after]
-    return [*found, *((reason, chosen[reason]) for reason in DUPLICATES if tuple(after) == JUDGED_EARLY)]
+    return [*found, *((reason, chosen[reason]) for reason in COMPARED if "execute" in after)]

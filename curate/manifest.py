@@ -32,7 +32,7 @@ _PACKAGES = (
     "polars",
     "pyarrow",
 )
-_NOT_OF_THE_DATA = ("source", "out", "model", "reference", "device", "jobs", "overwrite")
+_NOT_OF_THE_DATA = ("source", "out", "against", "execute", "model", "reference", "device", "jobs", "overwrite")
 """Options that leave no mark in the data, or hold paths of this machine; sources and models are named by content
 instead, devices by their kind (`scorer`)."""
 

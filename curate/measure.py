@@ -9,10 +9,14 @@ import numpy as np
 import polars as pl
 
 from curate.align import paint
+from curate.checks import find_flaws
+from curate.duplicates import FINGERPRINT, fingerprint
+from curate.executing import has_main
 from curate.extract import CodeBlock, extract_cuda
-from curate.frames import ROWS, each_row, sample_id
+from curate.frames import FLAGS, ROWS, each_row, sample_id
 from curate.licences import resolve_license
-from curate.syntax import label
+from curate.quality import measure_quality
+from curate.syntax import label_parsed, parse_cuda
 
 if TYPE_CHECKING:
     from curate.stages import Context
@@ -90,26 +94,37 @@ CHAR_LABELS = ("category", "statement", "index_distance", "location", "in_code")
 
 
 def parse_rows(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Labels the characters of the response, one byte each, and measures what filters judge."""
+    """Labels the characters of the response, one byte each, and measures what filters and later passes judge."""
 
     def compute(row: dict[str, Any]) -> dict[str, Any]:
         blocks = code_blocks(row)
-        labels = [label(b.text) for b in blocks]
+        parsed = [parse_cuda(b.text) for b in blocks]
+        labels = [label_parsed(p) for p in parsed]
         painted = paint(len(row["response"]), zip(blocks, labels, strict=True))
         kernel_bytes = sum(x.kernel_bytes for x in labels)
+        flaws = find_flaws(row["response"], row["prompt"], blocks, parsed, labels)
+        prints = fingerprint(list(zip(parsed, labels, strict=True)))
         return {
             "kernels": sum(len(x.kernels) for x in labels),
             "device_functions": sum(len(x.device_functions) for x in labels),
             "launches": sum(x.launches for x in labels),
             "error_share": sum(x.error_bytes for x in labels) / kernel_bytes if kernel_bytes else 0.0,
+            "kernel_names": [name for x in labels for name in x.kernels],
+            "has_main": [has_main(p) for p in parsed],
+            "flaws": [vars(flaw) for flaw in flaws],
+            **vars(measure_quality(row["response"], blocks, parsed)),
+            **(vars(prints) if prints else {}),
             **{f"char_{name}": getattr(painted, name).tobytes() for name in CHAR_LABELS},
         }
 
     schema: dict[str, pl.DataType] = {
         "kernels": pl.Int32(), "device_functions": pl.Int32(), "launches": pl.Int32(), "error_share": pl.Float32(),
-        **{f"char_{name}": pl.Binary() for name in CHAR_LABELS},
+        "kernel_names": pl.List(pl.String()), "has_main": pl.List(pl.Boolean()), "flaws": FLAGS,
+        "code_chars": pl.Int32(), "comment_share": pl.Float32(), "longest_line": pl.Int32(),
+        "number_table_share": pl.Float32(), "repeated_line_share": pl.Float32(), "non_ascii_share": pl.Float32(),
+        **FINGERPRINT, **{f"char_{name}": pl.Binary() for name in CHAR_LABELS},
     }  # fmt: skip
-    return each_row(frame, "parse", ["response", "blocks"], compute, schema)
+    return each_row(frame, "parse", ["prompt", "response", "blocks"], compute, schema)
 
 
 def license_rows(frame: pl.DataFrame, context: Context) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """Does the CUDA of an answer compile? Device code only; nothing is linked, loaded or run."""
 
+from curate.compiling.cache import compilers
 from curate.compiling.check import check_all, compile_code
 from curate.compiling.texts import compilable_texts
 from curate.compiling.types import SEVERITY, STATUSES, CompileResult, CompileSettings, KernelUse, Status
@@ -14,4 +15,5 @@ __all__ = [
     "check_all",
     "compilable_texts",
     "compile_code",
+    "compilers",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +54,12 @@ class References:
     prints: tuple[tuple[int, Fingerprint], ...]
     bands: dict[int, tuple[int, ...]]
     """Places in `prints` by band hash."""
+
+    def identity(self) -> dict[str, object]:
+        """What the manifest says of them: tasks by benchmark, and a hash of what rows are compared with."""
+        content = [self.tasks, sorted(self.grams), sorted(self.sizes.items()), sorted(self.classes.items())]
+        digest = hashlib.sha256(repr([*content, [p.code_hash for _, p in self.prints]]).encode()).hexdigest()
+        return {"tasks": dict(sorted(Counter(benchmark for benchmark, _ in self.tasks).items())), "sha256": digest}
 
     def match(
         self, prompt: str, response: str, code: Fingerprint | None = None, threshold: float = THRESHOLD

@@ -20,7 +20,17 @@ from curate.pool import cores
 from tests.benchmarks.figures import Figure, timed
 
 Name = Literal[
-    "scoring", "harness", "labels", "parse", "checks", "compiling", "duplicates", "scale", "storage", "queries", "memory"
+    "scoring",
+    "harness",
+    "labels",
+    "parse",
+    "checks",
+    "compiling",
+    "duplicates",
+    "scale",
+    "storage",
+    "queries",
+    "memory",
 ]
 NAMES = get_args(Name)
 
