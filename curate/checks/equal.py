@@ -49,13 +49,14 @@ def _tokens(root: Node) -> tuple[bytes, ...]:
     """The leaves of a tree, strings whole."""
     found: list[bytes] = []
     until = -1
-    for node, _ in preorder(root):
+    alone = [False]  # by depth: the node there is a statement of one expression
+    for node, depth in preorder(root):
+        alone[depth + 1 :] = [node.type == "expression_statement" and node.named_child_count == 1]
         if node.start_byte < until or node.type == "comment" or node.end_byte == node.start_byte:
             continue
         if node.type in _WHOLE:
             until = node.end_byte
-            parent = node.parent
-            if parent is None or parent.type != "expression_statement" or parent.named_child_count != 1:
+            if not alone[depth]:
                 found.append(node.text or b"")
         elif not node.child_count:
             text = (node.text or b"").strip()
