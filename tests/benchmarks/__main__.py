@@ -18,14 +18,14 @@ from curate.console import main, parse_options, stderr
 from curate.pool import cores
 from tests.benchmarks.figures import Figure, timed
 
-NAMES = ("scoring", "labels", "storage", "queries", "memory")
+NAMES = ("scoring", "labels", "checks", "storage", "queries", "memory")
 
 
 @dataclass(frozen=True)
 class BenchmarkConfig:
     """Measures speed, memory and size."""
 
-    only: Literal["all", "scoring", "labels", "storage", "queries", "memory"] = "all"
+    only: Literal["all", "scoring", "labels", "checks", "storage", "queries", "memory"] = "all"
     """Run this one alone."""
 
 
