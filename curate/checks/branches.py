@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
 
 from tree_sitter import Node
 
@@ -19,6 +21,7 @@ __all__ = ["MAX_OPERATORS", "Path", "is_handler", "leaves"]
 MAX_OPERATORS = 200
 """Operators of a function that are looked at: each costs a walk up the tree."""
 
+_DEEPEST = 1_000
 _BRANCHES = frozenset(("if_statement", "conditional_expression", "switch_statement", "match_statement"))
 _HANDLERS = frozenset(("except_clause", "except_group_clause", "catch_clause"))
 _PREPROCESSOR = frozenset(("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "preproc_elifdef"))
@@ -37,11 +40,21 @@ class Path:
 
     def __init__(self, function: Node, kernels: Sequence[Node]) -> None:
         self.function = function
+        self._kernels = kernels[:MAX_OPERATORS]
         self.starts = sorted(node.start_byte for node in kernels)
-        self._exits: dict[int, int] = {}
+
+    @cached_property
+    def _exits(self) -> dict[int, int]:
         """By the node of a block: the byte behind the first statement in it that runs the kernel and leaves."""
-        for kernel in kernels[:MAX_OPERATORS]:
-            self._note_exit(kernel)
+        found: dict[int, int] = {}
+        for kernel in self._kernels:
+            chain = list(self._upwards(kernel))
+            for (arm, above), (_, around) in pairwise(chain):
+                if is_handler(above):
+                    break
+                if above.type == "if_statement" and arm.type != "else_clause" and leaves(arm):
+                    found[around.id] = min(above.end_byte, found.get(around.id, above.end_byte))
+        return found
 
     def includes(self, node: Node) -> bool:
         """Whether the node runs together with the kernel, or anything runs at all where there is no kernel."""
@@ -58,12 +71,15 @@ class Path:
         return True
 
     def _upwards(self, node: Node) -> Iterator[tuple[Node, Node]]:
-        """(node, node above) from `node` up to the function."""
-        while (above := node.parent) is not None:
-            yield node, above
-            if above == self.function:
-                return
-            node = above
+        """(node, node above) from `node` up to the function. Found from above: `Node.parent` searches the tree."""
+        chain = [self.function]
+        while chain[-1] != node and len(chain) < _DEEPEST:
+            below = chain[-1].child_with_descendant(node)
+            if below is None:
+                break
+            chain.append(below)
+        for above, below in zip(reversed(chain[:-1]), reversed(chain[1:]), strict=True):
+            yield below, above
 
     def _runs(self, node: Node) -> bool:
         at = bisect_left(self.starts, node.start_byte)
@@ -77,14 +93,6 @@ class Path:
         if condition is not None and condition == arm:
             return False
         return leaves(arm) or self._runs(branch)
-
-    def _note_exit(self, kernel: Node) -> None:
-        for arm, above in self._upwards(kernel):
-            if is_handler(above):
-                return
-            if above.type == "if_statement" and leaves(arm) and arm.type != "else_clause" and above.parent is not None:
-                end = above.end_byte
-                self._exits[above.parent.id] = min(end, self._exits.get(above.parent.id, end))
 
 
 def leaves(arm: Node) -> bool:

@@ -12,7 +12,7 @@ from tree_sitter import Node, Query, QueryCursor
 from curate.syntax import CodeLabels, Parsed
 from curate.syntax.functions import function_name
 from curate.syntax.parse import language
-from curate.syntax.queries import MAX_TREE_DEPTH
+from curate.syntax.queries import MAX_OPEN_MATCHES, MAX_TREE_DEPTH
 
 __all__ = ["Call", "CudaCode", "Function", "bare_name", "preorder", "read_cuda", "text_of"]
 
@@ -55,7 +55,7 @@ class Function:
     node: Node
     calls: list[Call] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
-    catches: list[Node] = field(default_factory=list)
+    tries: list[Node] = field(default_factory=list)
 
     @property
     def binds(self) -> bool:
@@ -110,9 +110,10 @@ def preorder(root: Node) -> Iterator[tuple[Node, int]]:
 
 @cache
 def _query() -> Query:
-    """Patterns of one node each: their cost is linear, and no match stays open."""
-    kinds = (*_NAMES, "call_expression", "catch_clause", "function_definition")
-    return Query(language(), " ".join(f"({kind}) @{kind}" for kind in kinds) + ' "__global__" @global')
+    """Patterns of a node or two: their cost is linear, and few matches stay open."""
+    kinds = (*_NAMES, "call_expression", "try_statement", "function_definition")
+    prototypes = (f'({kind} "__global__") @prototype' for kind in ("declaration", "template_instantiation"))
+    return Query(language(), " ".join([*(f"({kind}) @{kind}" for kind in kinds), *prototypes]))
 
 
 def read_cuda(parsed: Sequence[Parsed], labels: Sequence[CodeLabels]) -> CudaCode:
@@ -139,7 +140,7 @@ def read_cuda(parsed: Sequence[Parsed], labels: Sequence[CodeLabels]) -> CudaCod
 def _read_tree(root: Node, kernels: set[str], device: set[str], code: CudaCode, outside: set[str]) -> None:
     open_functions: list[tuple[int, Function]] = []
     skipped_until = -1
-    cursor = QueryCursor(_query())
+    cursor = QueryCursor(_query(), match_limit=MAX_OPEN_MATCHES)
     cursor.set_max_start_depth(MAX_TREE_DEPTH)
     found = [node for nodes in cursor.captures(root).values() for node in nodes]
     for node in sorted(found, key=lambda n: (n.start_byte, -n.end_byte)):
@@ -154,18 +155,16 @@ def _read_tree(root: Node, kernels: set[str], device: set[str], code: CudaCode, 
         elif kind == "call_expression":
             if open_functions:
                 open_functions[-1][1].calls.append(_call(node))
-        elif kind == "catch_clause":
+        elif kind == "try_statement":
             if open_functions:
-                open_functions[-1][1].catches.append(node)
+                open_functions[-1][1].tries.append(node)
         elif kind == "function_definition":
             name = function_name(node)
             function = Function(bare_name(name), _kind(node, name, kernels, device), node)
             code.functions.append(function)
             open_functions.append((node.end_byte, function))
-        elif kind == "__global__":
-            parent = node.parent  # a prototype or an instantiation names a kernel without starting it
-            if parent is not None and parent.type in ("declaration", "template_instantiation"):
-                skipped_until = parent.end_byte
+        else:  # a prototype or an instantiation names a kernel without starting it
+            skipped_until = node.end_byte
 
 
 def _kind(node: Node, name: str, kernels: set[str], device: set[str]) -> Kind:

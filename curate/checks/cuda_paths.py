@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from curate.checks.branches import MAX_OPERATORS, Path
-from curate.checks.cuda_code import Call, CudaCode, Function
+from curate.checks.cuda_code import Call, CudaCode
 from curate.checks.operators import HEAVY, HEAVY_METHODS, LIGHT, is_library_call
 
 __all__ = ["Operator", "is_side_path", "library_operators", "operator_of", "runners"]
@@ -126,7 +126,3 @@ def library_operators(code: CudaCode) -> Iterator[Operator]:
                 pending.append(following)
             elif operator is not None and following is None:
                 yield operator
-
-
-def kernels_of(code: CudaCode) -> list[Function]:
-    return code.of_kind("kernel")

@@ -142,9 +142,13 @@ def read_body(body: Node) -> Body:
     """One walk over a kernel's body; linear in its nodes."""
     found = Body()
     stack: list[tuple[Node, str]] = [(body, EFFECT)]
+    alone = set[int]()
+    """Expressions whose value nobody takes, by the id of their node."""
     while stack:
         node, sink = stack.pop()
         kind = node.type
+        if kind in _STATEMENTS:
+            alone.update(child.id for child in node.named_children)
         if kind == "comment":
             continue
         if kind == "identifier":
@@ -158,7 +162,7 @@ def read_body(body: Node) -> Body:
             if value is not None:
                 stack.append((value, name))
         elif kind == "assignment_expression":
-            stack += _assigned(found, node, sink)
+            stack += _assigned(found, node, None if node.id in alone else sink)
         elif kind == "update_expression":
             found.acts = True
             name, indices, behind = base_of(node.child_by_field_name("argument"))
@@ -166,7 +170,7 @@ def read_body(body: Node) -> Body:
                 stack += [(child, EFFECT) for child in node.named_children]
             else:
                 found.flows.add((COUNTED, name))
-                found.flows.add((name, sink if not _stands_alone(node) else name))
+                found.flows.add((name, name if node.id in alone else sink))
                 stack += [(child, name) for child in indices]
         elif kind == "call_expression":
             stack += _called(found, node, sink)
@@ -209,11 +213,7 @@ def _declared(found: Body, node: Node) -> list[Node]:
     return further
 
 
-def _stands_alone(node: Node) -> bool:
-    return node.parent is not None and node.parent.type in _STATEMENTS
-
-
-def _assigned(found: Body, node: Node, sink: str) -> list[tuple[Node, str]]:
+def _assigned(found: Body, node: Node, sink: str | None) -> list[tuple[Node, str]]:
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     if left is None or right is None:
         found.acts = True
@@ -222,7 +222,7 @@ def _assigned(found: Body, node: Node, sink: str) -> list[tuple[Node, str]]:
     is_local = name in found.locals and not (behind and found.locals[name])
     plain = text_of(node.child_by_field_name("operator")) == "="
     if is_local:
-        if not _stands_alone(node):
+        if sink is not None:
             found.flows.add((name, sink))
         if not plain:
             found.flows.add((COUNTED, name))

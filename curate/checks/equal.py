@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tree_sitter import Node
 
 from curate.checks.cuda_code import bare_name, preorder
@@ -12,6 +14,7 @@ from curate.extract.language import parse_cuda
 
 __all__ = ["equals_reference"]
 
+_WORD = re.compile(r"\w+")
 _RENAMED = {b"ModelNew": b"Model"}
 """Tasks of the KernelBench form ask for the module under this other name."""
 _WHOLE = frozenset(("string_literal", "raw_string_literal", "char_literal", "string", "concatenated_string"))
@@ -26,16 +29,17 @@ def equals_reference(answer: Answer) -> str | None:
     if not answer.kernel_count:
         return None
     prompt = answer.prompt
+    words = set(_WORD.findall(prompt))  # spares the parsing of nearly every prompt
     if answer.python:
         for module in answer.python:
             defined = {*module.classes, *(function.name for function in module.functions)}
-            if any(name.removesuffix("New") not in prompt for names in (defined, module.names) for name in names):
+            if any(name.removesuffix("New") not in words for names in (defined, module.names) for name in names):
                 return None
         own = [_tokens(module.root) for module in answer.python]
         given = [_tokens(tree.root_node) for tree in python_trees(prompt, extract_cuda(prompt))]
     else:
         names = {bare_name(name) for found in answer.labels for name in found.kernels} | answer.cuda.names
-        if any(name not in prompt for name in names):
+        if any(name not in words for name in names if name.isidentifier()):
             return None
         own = [_tokens(part.main.root) for part in answer.parsed]
         given = [_tokens(parse_cuda(block.text).root_node) for block in extract_cuda(prompt)]
@@ -49,13 +53,14 @@ def _tokens(root: Node) -> tuple[bytes, ...]:
     """The leaves of a tree, strings whole."""
     found: list[bytes] = []
     until = -1
-    for node, _ in preorder(root):
+    alone = [False]  # by depth: the node there is a statement of one expression
+    for node, depth in preorder(root):
+        alone[depth + 1 :] = [node.type == "expression_statement" and node.named_child_count == 1]
         if node.start_byte < until or node.type == "comment" or node.end_byte == node.start_byte:
             continue
         if node.type in _WHOLE:
             until = node.end_byte
-            parent = node.parent
-            if parent is None or parent.type != "expression_statement" or parent.named_child_count != 1:
+            if not alone[depth]:
                 found.append(node.text or b"")
         elif not node.child_count:
             text = (node.text or b"").strip()

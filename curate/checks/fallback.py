@@ -37,19 +37,18 @@ def reference_fallback(answer: Answer) -> str | None:
                     if (name := _python_handler(paths, function, attempt, kernels)) is not None:
                         return f"operator {name}, handler of the try at line {attempt.start_point[0] + 1} of its module"
     reach = runners(answer.cuda)
-    guarded: Node | None
     for host in answer.cuda.of_kind("host"):
-        if not host.catches or is_side_path(host.name):
+        if not host.tries or is_side_path(host.name):
             continue
         kernels = [c.node.start_byte for c in host.calls if c.launch or reach.get(c.name)]
-        for handler in host.catches[:MAX_TRIES] if kernels else ():
-            guarded = handler.parent
-            if guarded is None or not _any_in(kernels, guarded.child_by_field_name("body")):
+        for attempt in host.tries[:MAX_TRIES]:
+            if not _any_in(kernels, attempt.child_by_field_name("body")):
                 continue
-            for call in host.calls:
-                operator = operator_of(call)
-                if operator is not None and _any_in([call.node.start_byte], handler):
-                    return f"operator {operator.name}, handler at line {host.line(handler)} of its code"
+            for handler in (child for child in attempt.named_children if is_handler(child)):
+                for call in host.calls:
+                    operator = operator_of(call)
+                    if operator is not None and _any_in([call.node.start_byte], handler):
+                        return f"operator {operator.name}, handler at line {host.line(handler)} of its code"
     return None
 
 

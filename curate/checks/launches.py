@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from curate.checks.cuda_code import Function, bare_name
 from curate.checks.types import Answer
 
 __all__ = ["not_launched"]
 
+_WORD = re.compile(r"\w+")
+"""Of a string such as `"scale<float>"`."""
 _HOST_API = ("cuda", "cu")
 
 
@@ -32,16 +36,11 @@ def not_launched(answer: Answer) -> str | None:
             naming |= function.names
     for module in answer.python:
         naming |= module.names | module.strings
-    if naming & kernels or any(_mentions(name, kernels) for name in naming if not name.isidentifier()):
+    if naming & kernels or any(kernels & set(_WORD.findall(text)) for text in naming if not text.isidentifier()):
         return None
     names = ", ".join(sorted(kernels)[:3])
     launches = sum(found.launches for found in answer.labels)
     return f"kernels {len(kernels)} ({names}), host functions {len(hosts)}, launches of others {launches}"
-
-
-def _mentions(text: str, kernels: set[str]) -> bool:
-    """A string such as `"scale<float>"`."""
-    return len(text) < 10_000 and any(kernel in text for kernel in kernels)
 
 
 def _drives(function: Function) -> bool:

@@ -19,9 +19,9 @@ def library_call(answer: Answer) -> str | None:
 
     A heavy operator (`curate.checks.operators`) on the main path is the work, whatever else the kernel does; a light
     one only where no kernel does more than copy, or where no `forward` runs one. The main path is what runs together
-    with the kernel (`curate.checks.branches`), from `forward` of the module or the bound function; tests, benchmarks, references,
-    backward passes, `if __name__ == "__main__"`, and a program's own `main` are no part of it. A library that the
-    prompt names in so many words was asked for. Answers without a kernel are left to other reasons.
+    with the kernel (`curate.checks.branches`), from `forward` of the module or the bound function on; tests,
+    benchmarks, references, backward passes, `if __name__ == "__main__"`, and a program's own `main` are no part of it.
+    A library that the prompt names in so many words was asked for. Answers without a kernel are left to other reasons.
     """
     if not answer.kernel_count:
         return None

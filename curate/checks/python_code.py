@@ -20,6 +20,8 @@ __all__ = ["PythonCall", "PythonCode", "PythonFunction", "dotted", "jits_and_imp
 _TAGS = frozenset(("python", "py", "python3", "pytorch", "torch", "triton", "numba", "cupy", "ipython"))
 _UNKNOWN = frozenset(("", "code", "text", "txt", "plaintext", "plain", "source", "file"))
 _LONGEST_NAME = 200
+_MOST_VALUES = 8
+"""Values of one name that are kept: each is looked at for every call of the name."""
 _DEEPEST = 2_000
 """Nodes below this depth are not looked at."""
 
@@ -226,7 +228,9 @@ def _bind(code: PythonCode, node: Node) -> None:
     targets = left.named_children if left.type in ("pattern_list", "tuple_pattern") else [left]
     for target in targets[:16]:
         if target.type in ("identifier", "attribute"):
-            code.bound.setdefault(".".join(dotted(target)), []).append(right)
+            values = code.bound.setdefault(".".join(dotted(target)), [])
+            if len(values) < _MOST_VALUES:
+                values.append(right)
 
 
 def _import(code: PythonCode, node: Node) -> None:

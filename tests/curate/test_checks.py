@@ -79,6 +79,8 @@ _HEAD = "__global__ void k(const float* in, float* out) { out[0] = in[0]; }\n"
         "```python\nimport torch\ns = '''" + _HEAD + "'''\ne = load_inline(cuda_sources=s)\nclass M(nn.Module):\n  def forward(self, x):\n"
         + "    try:\n      e.k(x)\n    except E:\n      pass\n    torch.relu(x)\n" * 2_000 + "\n```",
         "```python\nimport torch\ndef f(x):\n  return x" + ".relu()" * 10_000 + "\n```",
+        "```python\nimport torch\ns = '''" + _HEAD + "'''\ne = load_inline(cuda_sources=s)\nclass M(nn.Module):\n  def forward(self, x):\n"
+        + "    self.a = self.b\n    self.a(x)\n" * 4_000 + "\n```",
         "```python\nimport torch\n@@@ class def ( import lambda\n```",
         "\ud800```cuda\n" + _HEAD + "\udc00\n```",
     ],
