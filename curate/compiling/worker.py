@@ -31,17 +31,18 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
         quiet = os.open(os.devnull, os.O_RDWR)
         os.dup2(quiet, 1)  # what native code prints is no reply
-        jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=_read, args=(jobs,), daemon=True).start()
-        nvrtc_version()  # loads the library before the limits, and once
         home = Path.cwd()
+        jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=_read, args=(jobs, home), daemon=True).start()
+        nvrtc_version()  # loads the library before the limits, and once
         while True:
             _serve(jobs.get(), replies, home)
 
 
-def _read(jobs: queue.SimpleQueue[str]) -> None:
+def _read(jobs: queue.SimpleQueue[str], home: Path) -> None:
     for line in sys.stdin:
         jobs.put(line)
+    shutil.rmtree(home, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)  # the parent is gone, or has no more work
 
 

@@ -6,6 +6,8 @@ import shutil
 import statistics
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from curate.compiling import CompileSettings, check_all
@@ -30,26 +32,38 @@ def measure() -> list[Figure]:
     answers = [[block.text for block in extract_cuda(row.response)] for row in bundled_rows()]
     plain = [texts for texts in answers if not any(header in text for text in texts for header in _PLAIN)]
     settings = CompileSettings()
-    worker = Worker()
-    try:
-        worker.ask(plain[0], settings)
-        alone = [timed(lambda texts=texts: worker.ask(texts, settings))[0] for texts in plain]  # type: ignore[misc]
-    finally:
-        worker.close()
+    alone = _times(plain)
+    with ThreadPoolExecutor(2) as threads:  # each with a process of its own
+        both = [seconds for times in threads.map(_times, (plain[::2], plain[1::2])) for seconds in times]
     with tempfile.TemporaryDirectory() as folder:
         sources = list(enumerate(answers))
         first, results = timed(lambda: list(check_all(sources, settings, Path(folder), 2)))
         second, again = timed(lambda: list(check_all(sources, settings, Path(folder), 2)))
         assert results == again
     fine = sum(result.status == "ok" for _, result in results)
-    median = statistics.median(alone) * 1e3
     figures = [
-        Figure("a plain kernel, one process", median, "ms", f"median of {len(plain)} answers without libcu++"),
+        Figure("a plain kernel", _ms(alone), "ms", f"median of {len(plain)} answers without libcu++, one process"),
+        Figure("a plain kernel, two processes", _ms(both), "ms", "the same answers, two at a time"),
         Figure("bundled corpus, two processes", first, "s", f"{fine} of {len(answers)} compile, start included"),
         Figure("an answer, two processes", first / len(answers) * 1e3, "ms", "mean, libcu++ included"),
         Figure("the same from the cache", second, "s", "nothing is compiled"),
     ]
     return figures + (_nvcc(plain, alone) if nvcc_version() else [])
+
+
+def _times(answers: list[list[str]]) -> list[float]:
+    """Seconds of each answer in one worker, which was warm before."""
+    settings = CompileSettings()
+    worker = Worker()
+    try:
+        worker.ask(answers[0], settings)
+        return [timed(partial(worker.ask, texts, settings))[0] for texts in answers]
+    finally:
+        worker.close()
+
+
+def _ms(seconds: list[float]) -> float:
+    return statistics.median(seconds) * 1e3
 
 
 def _nvcc(plain: list[list[str]], alone: list[float]) -> list[Figure]:
@@ -66,8 +80,6 @@ def _nvcc(plain: list[list[str]], alone: list[float]) -> list[Figure]:
     finally:
         shutil.rmtree(folder)
     return [
-        Figure("nvcc -cubin of the same slice", statistics.median(times) * 1e3, "ms", f"median of {len(times)}"),
-        Figure(
-            "nvcc's time over ours", statistics.median(times) / statistics.median(ours), "x", "same answers, same run"
-        ),
+        Figure("nvcc -cubin of the same slice", _ms(times), "ms", f"median of {len(times)}"),
+        Figure("nvcc's time over ours", _ms(times) / _ms(ours), "x", "same answers, same run"),
     ]

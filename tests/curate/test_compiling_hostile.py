@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -189,13 +191,43 @@ def test_a_damaged_cache_is_begun_anew(tmp_path: Path) -> None:
 
 
 @needs_nvrtc
-def test_an_iterator_that_is_closed_leaves_no_process(tmp_path: Path) -> None:
-    before = set(Path("/tmp").glob("cuset-compile-*"))
+def test_an_iterator_that_is_closed_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     results = check_all(
         [(0, [OK]), (1, [BOMB]), (2, [BOMB]), (3, [OK])], CompileSettings(seconds=30, use_nvcc=False), None, 1
     )
     assert next(results)[1].status == "ok"
+    assert len(list(tmp_path.iterdir())) == 1
     began = time.monotonic()
     results.close()
     assert time.monotonic() - began < 5
-    assert set(Path("/tmp").glob("cuset-compile-*")) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_nvrtc
+def test_a_worker_ends_with_its_parent_in_the_middle_of_a_compilation(tmp_path: Path) -> None:
+    code = (
+        "import sys, threading, time\nfrom curate.compiling import CompileSettings\nfrom curate.compiling.pool import Worker\n"
+        "w = Worker(); threading.Thread(target=w.ask, args=([sys.argv[1]], CompileSettings(use_nvcc=False)), daemon=True).start()\n"
+        "while w.pid is None: time.sleep(0.05)\nprint(w.pid, flush=True); time.sleep(60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, BOMB],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        time.sleep(2.5)  # well inside the compilation
+    finally:
+        parent.kill()
+        parent.communicate()
+    for _ in range(100):
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            assert list(tmp_path.iterdir()) == []
+            return
+        time.sleep(0.05)
+    raise AssertionError("the worker outlived its parent")
