@@ -80,8 +80,7 @@ def fingerprint_tokens(tokens: Tokens) -> Fingerprint | None:
     if not tokens.texts:
         return None
     hashes = np.array(_hashes(tokens.texts), np.uint64)
-    own = np.array([name is not None for name in tokens.names], bool)
-    hashes[own] = _OWN
+    hashes[[name is not None for name in tokens.names]] = _OWN
     repeats = _repeats(tokens.names)
     shapes = hashes + repeats * _PRIME
     shingles, inside = _shingles(hashes, repeats, tokens.device)
@@ -159,19 +158,24 @@ def _shingles(
     return total, device[:count] & device[size - 1 :]
 
 
+def _minhash(shingles: UInt64[Array, "n"], seed: int) -> UInt64[Array, "k"]:
+    matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(shingles, [0, len(shingles)], _HALF, seed)
+    return np.array(matrix.to_rows()[0], np.uint64)
+
+
 def _bands(device: UInt64[Array, "d"], whole: UInt64[Array, "w"]) -> bytes:
-    joined = np.concatenate([device, whole])
-    offsets = [0, len(device), len(joined)]
-    matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(joined, offsets, num_perm=2 * _HALF, seed=_SEED)
-    first, second = matrix.to_rows()
-    # different permutations for the two: where all code is device code, the halves of a band stay independent
-    values = np.array([first[:_HALF], second[_HALF:]], np.uint64).reshape(2, BANDS, -1)
+    # permutations of its own for each: where all code is device code, the halves of a band stay independent
+    halves = [_minhash(part, seed).reshape(BANDS, -1) for part, seed in ((device, _SEED), (whole, _SEED + 1))]
     band = _BAND_NUMBERS.copy()
-    for column in np.concatenate(list(values), axis=1).T:
+    for column in np.concatenate(halves, axis=1).T:
         band = (band + column) * _MIX1
         band ^= band >> np.uint64(31)
     return band.astype("<u8").tobytes()
 
 
 def _sketch(shingles: UInt64[Array, "n"]) -> bytes:
-    return np.unique((shingles >> np.uint64(32)).astype(np.uint32))[:SKETCH].astype("<u4").tobytes()
+    hashes = (shingles >> np.uint64(32)).astype(np.uint32)
+    hashes.sort()
+    distinct = np.ones(len(hashes), bool)
+    np.not_equal(hashes[1:], hashes[:-1], out=distinct[1:])
+    return hashes[distinct][:SKETCH].astype("<u4").tobytes()

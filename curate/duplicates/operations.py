@@ -1,4 +1,4 @@
-"""What device code computes with: a sum and a maximum are different kernels, however alike their loops are."""
+"""What code computes with and on which memory: a sum is no maximum, however alike their loops are."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ _FUNCTIONS = frozenset(
     b"atomicAdd atomicSub atomicMax atomicMin atomicExch atomicCAS atomicAnd atomicOr atomicXor atomicInc atomicDec "
     b"INFINITY FLT_MAX FLT_MIN DBL_MAX INT_MAX INT_MIN".split()
 )
+_PLAIN = frozenset(
+    b"__global__ __device__ __host__ __restrict__ __restrict __launch_bounds__ __forceinline__ __noinline__ __inline__ "
+    b"__inline __align__ __attribute__ __extension__".split()
+)
+"""Of the names with two underscores those that change neither the result nor the memory that a kernel works on."""
 _ENDINGS = tuple({name.lower() for name in _FUNCTIONS} | {name + b"f" for name in _FUNCTIONS})
 
 
@@ -36,6 +41,9 @@ def profile_of(tokens: Tokens, shapes: UInt64[Array, "n"]) -> bytes:
     operators = [text for text in texts if text in _OPERATORS]
     used = {_stem(text) for text in {*texts} if text.lower().endswith(_ENDINGS)} & _FUNCTIONS
     used |= _UPDATES.intersection(operators)
+    # memory spaces, cached loads, barriers, shuffles: the same loop over constant memory is another lesson
+    own = {text for text in {*tokens.texts} if text.startswith(b"__") and text.islower()} - _PLAIN
+    used |= {text for text in own if _stem(text) not in _FUNCTIONS}
     # a product begins at another number than a sum, and is still the same loop
     other = [text not in _OPERATORS and not 48 <= text[0] <= 57 for text in texts]
     rest = shapes[places[other]] if texts else shapes[:0]

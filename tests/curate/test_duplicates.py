@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,9 @@ NEAR_MISSES = {
     "product": PROGRAM.replace("tile[tid] + tile", "tile[tid] * tile").replace("0.0f", "1.0f"),
     "product, same identity": PROGRAM.replace("tile[tid] + tile", "tile[tid] * tile"),
     "atomic": PROGRAM.replace("out[blockIdx.x] = tile[0]", "atomicAdd(out, tile[0])"),
+    "cached load": PROGRAM.replace("? in[i]", "? __ldg(&in[i])"),
+    "barrier of the warp": PROGRAM.replace("tid + step];\n        __syncthreads();", "tid + step];\n        __syncwarp();"),
+    "constant memory": PROGRAM.replace("__global__", "__constant__ float scale;\n__global__", 1),
     "same kernel, other program": KERNEL + OTHER_HOST,
     "same program, other kernel": "__global__ void block_sum(const float *in, float *out, int n) {\n"
     "    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)\n"
@@ -334,3 +338,22 @@ def test_any_text_has_a_fingerprint_or_none(text: str) -> None:
     parsed = parse_cuda(text)
     result = fingerprint([(parsed, label_parsed(parsed))])
     assert result is None or len(result.code_hash) == 16
+
+
+HOSTILE = {
+    "braces": "{" * 10_000 + "}" * 10_000,
+    "one name": "int " + "a" * 100_000 + ";",
+    "names": "int a;" * 60_000,
+    "sum": "int x = " + "+".join(f"a{n}" for n in range(60_000)) + ";",
+    "macro": "#define A " + "x(1) " * 80_000 + "\n",
+    "string": 'const char *s = "' + "\\n" * 200_000 + '";',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_time_is_linear_on_hostile_text(name: str) -> None:
+    parsed = parse_cuda(HOSTILE[name])
+    labels = label_parsed(parsed)
+    began = time.process_time()
+    fingerprint([(parsed, labels)])
+    assert time.process_time() - began < 5
