@@ -1,6 +1,7 @@
 """Near-duplicates in 20,000 documents of 2 kB with 4,000 planted copies: found, CPU seconds, memory; beside datatrove.
 
-datatrove runs in an environment of its own, named by CUSET_DATATROVE (a Python with `pip install 'datatrove[processing]'`).
+datatrove runs in an environment of its own, named by CUSET_DATATROVE (a Python with
+`pip install 'datatrove[processing]' orjson spacy`).
 """
 
 from __future__ import annotations
@@ -79,9 +80,8 @@ def _document(rng: random.Random) -> str:
 
 def _copy(code: str, rng: random.Random, edited: bool) -> str:
     """Other names, other white space, other comments; and in half of them one number of the launch."""
-    names = {
-        name: f"v{n}x{rng.randrange(1000)}" for n, name in enumerate(sorted(set(re.findall(r"\b[a-z]+_\d+\b", code))))
-    }
+    old = sorted(set(re.findall(r"\b[a-z]+_\d+\b", code)))
+    names = {name: f"{word}_{rng.randrange(100)}" for name, word in zip(old, rng.sample(_NAMES, len(old)), strict=True)}
     code = re.sub(r"\b[a-z]+_\d+\b", lambda m: names[m[0]], code)
     if edited:
         code = re.sub(r"(\d+)>>>", lambda m: f"{int(m[1]) + 32}>>>", code)

@@ -345,7 +345,7 @@ HOSTILE = {
     "one name": "int " + "a" * 100_000 + ";",
     "names": "int a;" * 60_000,
     "sum": "int x = " + "+".join(f"a{n}" for n in range(60_000)) + ";",
-    "macro": "#define A " + "x(1) " * 80_000 + "\n",
+    "macro": "#define A " + "x(1) " * 10_000 + "\n",
     "string": 'const char *s = "' + "\\n" * 200_000 + '";',
 }
 
