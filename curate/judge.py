@@ -158,6 +158,8 @@ class Judge:
                 frame = self._executed(path, frame)
             write_frame(frame.select(_VERDICT), self._path(number))
             self.left += frame["reason"].null_count()
+        for path in self.folder.glob("bands.*"):
+            path.unlink()
 
     def _standing(self) -> Iterator[pl.DataFrame]:
         columns = ["row", "sample_id", "error_share", "license", "code_chars", *FINGERPRINT]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from curate.config import BuildConfig
-from curate.filters import FILTERS, actions
+from curate.filters import COMPARED, FILTERS, actions
 from curate.schema import FORMAT_VERSION
 from curate.stages import JUDGED_EARLY, MODEL_STAGES, PARSE_STAGES
 

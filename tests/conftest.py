@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ void launch(float *x, float a, int n) {
     cudaDeviceSynchronize();
 }
 """
+
+
+FUNCTIONS = ("sinf", "cosf", "sqrtf", "fabsf", "tanhf", "expf", "log1pf", "rsqrtf", "floorf", "ceilf", "erff", "cbrtf")
 
 
 def fenced(code: str = KERNEL, tag: str = "cuda") -> str:
@@ -104,10 +108,29 @@ def write_rows(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+def kernel(n: int) -> str:
+    """KERNEL with another name and other work, so that it is no copy of those of other n."""
+    draw = random.Random(n)
+    work = "".join(
+        f"    if (i < n) x[i] {draw.choice('+-*/')}= {draw.choice(FUNCTIONS)}(x[i] {draw.choice('+-*/')} {draw.randint(2, 99)}.f);\n"
+        for _ in range(5)
+    )
+    return KERNEL.replace("scale", f"scale{n}").replace("    if (i < n) x[i] *= a;\n", "    x[i] *= a;\n" + work)
+
+
 def pair(n: int, code: str | None = None, **more: Any) -> dict[str, Any]:
     """A good row; `n` makes it unlike the others."""
-    return {
-        "prompt": f"Scale a vector, variant {n}.",
-        "response": fenced(code or KERNEL.replace("scale", f"scale{n}")),
-        **more,
-    }
+    return {"prompt": f"Scale a vector, variant {n}.", "response": fenced(code or kernel(n)), **more}
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds do not start compilers, which would double the time of the tests; those marked `compiles` do."""
+    if request.node.get_closest_marker("compiles") is None:
+        import curate.judge
+        from curate.compiling import CompileResult
+
+        def compiled(sources, settings, folder, jobs):
+            return ((row, CompileResult("ok", "none", "sm_90")) for row, _ in sources)
+
+        monkeypatch.setattr(curate.judge, "check_all", compiled)

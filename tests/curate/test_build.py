@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
-from conftest import KERNEL, fenced, pair
+from conftest import fenced, kernel, pair
 
 from curate import driver
 from curate.config import BuildConfig
@@ -59,7 +59,7 @@ def mixed_rows() -> list[dict[str, Any] | str]:
             "prompt": "p",
             "response": fenced("__global__ void k(float *x) { x[ = = ) 3 +; ( ] ) ; x } else ( ( { ;; ) = 4 = 5\n"),
         },
-        {"prompt": "p", "response": fenced(KERNEL * 60)},
+        {"prompt": "p", "response": fenced("".join(map(kernel, range(100, 130))))},
     ]
 
 
