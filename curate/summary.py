@@ -17,7 +17,7 @@ from rich.text import Text
 from curate.console import printable
 from curate.errors import CusetError
 from curate.frames import FAILED
-from curate.stages import MODEL_STAGES, PARSE_STAGES
+from curate.stages import STAGE_ORDER
 from curate.store import ANALYSIS_WINDOW, narrow, part_files, read_part
 
 __all__ = ["count_rows", "findings", "print_findings", "print_funnel"]
@@ -30,8 +30,11 @@ def count_rows(out: Path, read: int) -> dict[str, Any]:
     """The funnel, counted from the parts that stand in `out`; raises CusetError unless it balances."""
     rejected = pl.concat(read_part(p, columns=["stage", "reason"]) for p in part_files(out / "rejected"))
     accepted = sum(read_part(p, columns=["sample_id"]).height for p in part_files(out / "samples"))
-    order = ["read", *(s.name for s in PARSE_STAGES), "duplicates", *(s.name for s in MODEL_STAGES)]
-    by_reason = sorted(Counter(rejected.iter_rows()).items(), key=lambda x: (order.index(x[0][0]), -x[1], x[0][1]))
+    by_reason = sorted(
+        Counter(rejected.iter_rows()).items(), key=lambda x: (STAGE_ORDER.index(x[0][0]), -x[1], x[0][1])
+    )
+        Counter(rejected.iter_rows()).items(), key=lambda x: (STAGE_ORDER.index(x[0][0]), -x[1], x[0][1])
+    )
     refused: dict[str, dict[str, int]] = {}
     for (stage, reason), rows in by_reason:
         refused.setdefault(stage, {})[reason] = rows
