@@ -33,8 +33,6 @@ def count_rows(out: Path, read: int) -> dict[str, Any]:
     by_reason = sorted(
         Counter(rejected.iter_rows()).items(), key=lambda x: (STAGE_ORDER.index(x[0][0]), -x[1], x[0][1])
     )
-        Counter(rejected.iter_rows()).items(), key=lambda x: (STAGE_ORDER.index(x[0][0]), -x[1], x[0][1])
-    )
     refused: dict[str, dict[str, int]] = {}
     for (stage, reason), rows in by_reason:
         refused.setdefault(stage, {})[reason] = rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 import tree_sitter_cuda
@@ -84,8 +84,9 @@ def parse_cuda(text: str) -> Tree:
     return _parser("cuda").parse(_source(text))
 
 
+@lru_cache(2)
 def parse_python(text: str) -> Tree:
-    """The tree of Python; offsets are bytes of the UTF-8 text.
+    """The tree of Python; offsets are bytes of the UTF-8 text. The last trees are kept: several stages read one module.
 
     Text indented deeper than any program is parsed without its indentation: the grammar's scanner keeps a stack of
     indents of fixed size, and takes the process along when it overflows.
