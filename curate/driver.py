@@ -10,6 +10,7 @@ the shard alone.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import shutil
@@ -96,6 +97,8 @@ class _Build:
         self.references = load_references(self.config.against) if self.config.against else None
         if self.references is not None:
             inputs["against"] = self.references.identity()
+        if self.config.execute is not None:
+            inputs["execute"] = {"command_sha256": hashlib.sha256(self.config.execute.encode()).hexdigest()}
         keys = stage_keys(self.config, inputs)
         plan = plan_of(self.config, inputs, keys)
         self.annotator = self._annotator()

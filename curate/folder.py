@@ -9,6 +9,7 @@ OUT/.cuset/previous/    parts of an earlier build whose scores still hold, while
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 from filelock import FileLock, Timeout
 
@@ -175,8 +177,10 @@ class OutFolder:
     def _one_line(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except (OSError, pl.exceptions.PolarsError, duckdb.Error) as error:
             number = getattr(error, "errno", None)  # libraries put paths and words of their own into the message
+            if os.strerror(errno.ENOSPC) in str(error):
+                number = errno.ENOSPC
             why = os.strerror(number) if number else str(error).splitlines()[0]
             raise DatasetError(
                 f"--out {self.path}: cannot write there ({why});"

@@ -12,7 +12,7 @@ from curate.filters import COMPARED, FILTERS, actions
 from curate.schema import FORMAT_VERSION
 from curate.stages import JUDGED_EARLY, MODEL_STAGES, PARSE_STAGES
 
-__all__ = ["plan_of", "scores_key", "stage_keys"]
+__all__ = ["INPUTS", "plan_of", "scores_key", "stage_keys"]
 
 
 def _hash(spec: object) -> str:
@@ -21,21 +21,23 @@ def _hash(spec: object) -> str:
 
 _REGIONS_VERSION = 1
 _READ_OPTIONS = ("map", "license", "limit")
-_JUDGE_OPTIONS = ("compile", "arch", "compile_seconds", "execute", "execute_seconds", "near_duplicate")
+_JUDGE_OPTIONS = ("compile", "arch", "compile_seconds", "execute_seconds", "near_duplicate")
+INPUTS = ("sources", "model", "tokenizer", "scorer", "reference", "compilers", "against", "execute")
+"""What beside its options a build starts from, where it has it; the manifest says each."""
 _MODELS = ("model", "tokenizer", "scorer", "reference")
 
 
 def stage_keys(config: BuildConfig, inputs: Mapping[str, Any]) -> dict[str, str]:
     """A key for every stage: hash of its options, its code version, its filters and the key before it.
 
-    `inputs` is what a build starts from: fingerprints of the sources, identity of models, tokenizer and scorer. The
+    `inputs` is what a build starts from (INPUTS): fingerprints of the sources, identity of models and scorer. The
     thresholds of the early filters are left out of the parse pass, which does not know them, and come in behind it.
     """
     keys = {"read": _hash([inputs["sources"], config.options(*_READ_OPTIONS)])}
     before = keys["read"]
     for stage in PARSE_STAGES:
         before = keys[stage.name] = _hash([stage.name, stage.version, config.options(*stage.options), before])
-    compared = [inputs.get("compilers"), inputs.get("against"), config.options(*_JUDGE_OPTIONS)]
+    compared = [*(inputs.get(name) for name in ("compilers", "against", "execute")), config.options(*_JUDGE_OPTIONS)]
     before = keys["judge"] = _hash([_filter_options((*JUDGED_EARLY, "compile", "execute"), config), compared, before])
     models = {name: inputs.get(name) for name in _MODELS}
     for stage in MODEL_STAGES:

@@ -46,7 +46,11 @@ def write_manifest(
     regions: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Writes README.md and then manifest.json, and returns the manifest."""
-    options = {k.rstrip("_"): v for k, v in vars(config).items() if k not in _NOT_OF_THE_DATA}
+    options = {
+        k.rstrip("_"): list(v) if isinstance(v, tuple) else v
+        for k, v in vars(config).items()
+        if k not in _NOT_OF_THE_DATA
+    }
     manifest = {
         "format_version": FORMAT_VERSION,
         "config": options,

@@ -19,7 +19,7 @@ from curate.config import BuildConfig
 from curate.console import main, parse_options
 from curate.errors import DatasetError, OptionError
 from curate.folder import OutFolder
-from curate.keys import plan_of, stage_keys
+from curate.keys import INPUTS, plan_of, stage_keys
 from curate.manifest import write_manifest
 from curate.schema import table_columns
 from curate.stages import Context, reweighed
@@ -81,7 +81,7 @@ def reweigh(config: ReweighConfig) -> dict[str, Any]:
         for part in part_files(config.path / "samples"):
             frame = read_part(part)
             write_part(reweighed(frame, context), table_columns("samples", wanted.extra_scores), part)
-        inputs = {name: old[name] for name in ("sources", "model", "tokenizer", "scorer", "reference") if name in old}
+        inputs = {name: old[name] for name in INPUTS if name in old}
         keys = stage_keys(wanted, inputs)
         folder.replan(plan_of(wanted, inputs, keys))
         manifest = write_manifest(config.path, wanted, inputs, keys, old["counts"], old["regions"])

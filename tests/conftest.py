@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,13 +124,15 @@ def pair(n: int, code: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def no_compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_compiler(request: pytest.FixtureRequest) -> Iterator[None]:
     """Builds do not start compilers, which would double the time of the tests; those marked `compiles` do."""
-    if request.node.get_closest_marker("compiles") is None:
-        import curate.judge
-        from curate.compiling import CompileResult
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("compiles") is None:
+            import curate.judge
+            from curate.compiling import CompileResult
 
-        def compiled(sources, settings, folder, jobs):
-            return ((row, CompileResult("ok", "none", "sm_90")) for row, _ in sources)
+            def compiled(sources, settings, folder, jobs):
+                return ((row, CompileResult("ok", "none", "sm_90")) for row, _ in sources)
 
-        monkeypatch.setattr(curate.judge, "check_all", compiled)
+            patch.setattr(curate.judge, "check_all", compiled)
+        yield

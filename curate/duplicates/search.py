@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -43,6 +45,7 @@ _ORDER = f"""
 """Best first: compiled, then unchecked, then refused by the compiler; less broken; a permissive licence, another one,
 none; shorter; and by identity, so that the order of reading decides nothing.
 """
+_PLAIN = re.compile(r"[\w./ +,:=@-]*")
 _FIRST_BATCH, _BATCH = 256, 8192
 _GIVEN = 50_000
 
@@ -62,6 +65,10 @@ def find_duplicates(
     one stays. Rows of one `shape_hash` share their fate: all but the best are refused at once. Neither the order of
     the rows nor the number of frames changes the result. Cost: n rows times the kept rows that share a band.
     """
+    if not _PLAIN.fullmatch(str(database)):  # DuckDB reads a ? or a backslash in a path as its own
+        with tempfile.TemporaryDirectory(prefix="cuset-bands-") as folder:
+            yield from find_duplicates(frames, Path(folder) / "bands.duckdb", threshold, memory)
+        return
     sketches = database.with_suffix(".sketches")
     for path in (database, database.with_name(database.name + ".wal"), sketches):
         path.unlink(missing_ok=True)

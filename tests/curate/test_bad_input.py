@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import KERNEL, fenced, pair
+from conftest import KERNEL, fenced, kernel, pair
 
 from curate import driver
 from curate import inspect as inspect_command
@@ -118,7 +118,7 @@ def test_fences_that_never_close_and_special_tokens_in_comments(
     reasons: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     unclosed = {**pair(1), "response": fenced().removesuffix("```\n")}
-    special = {**pair(2), "response": fenced("// <|im_end|> <|im_start|>user\n" + KERNEL)}
+    special = {**pair(2), "response": fenced("// <|im_end|> <|im_start|>user\n" + kernel(2))}
     assert reasons(line(unclosed) + line(special)) == ["ok", "ok"]
     frame = pl.read_parquet(tmp_path / "out" / "samples" / "*.parquet")
     for row in frame.iter_rows(named=True):

@@ -76,10 +76,10 @@ NESTED = KERNEL.replace("if (i < n)", "{" * 10_000 + "if (i < n)").replace("*= a
 def test_absurd_code_is_labelled_in_bounded_time(tmp_path: Path, build: Callable[..., Any]) -> None:
     """A 100,000-character identifier, 10,000 nested braces, 20,000 lines: accepted where the length may be."""
     rows = [pair(n, code) for n, code in enumerate((LONG, NESTED, MANY_LINES))]
-    found, seconds = build([pair(9), *rows], max_length=10**6)
+    found, seconds = build([pair(9), *rows], max_length=10**6, max_line=10**6, max_repeated_line_share=1)
     assert found[:2] == ["ok", "ok"]
     assert found[3] == "ok"
-    assert found[2] in ("ok", "kernel_syntax_errors")
+    assert found[2] in ("ok", "kernel_syntax_errors", "empty_kernel")  # its one statement is deeper than checks look
     assert seconds < 20
     lines = pl.read_parquet(tmp_path / "out" / "samples" / "*.parquet").sort(pl.col("response").str.len_chars())[-1]
     start, category = lines["char_start"][0], lines["category"][0]

@@ -11,10 +11,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import conftest
 import polars as pl
 import pytest
 import yaml
-from conftest import KERNEL, fenced, pair
+from conftest import fenced, pair
 from test_sources_hub import COMMIT, repository  # noqa: F401
 
 from curate.build import run
@@ -25,7 +26,8 @@ KINDS = (
 
 
 def kernel(name: str) -> str:
-    return KERNEL.replace("scale", f"scale_{name.replace('.', '_')}")
+    n = KINDS.index(name)
+    return conftest.kernel(n).replace(f"scale{n}", f"scale_{name.replace('.', '_')}")
 
 
 def line(name: str, **more: Any) -> bytes:

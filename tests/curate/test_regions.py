@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from conftest import KERNEL, fenced, pair
+from conftest import KERNEL, fenced, kernel, pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -241,11 +241,11 @@ def test_a_build_writes_the_regions_of_its_samples(tmp_path: Path, model_folder:
     assert names <= {c.name.lower() for c in Category}
 
 
-@pytest.mark.parametrize("change", [{}, {"region_gap": 0}, {"tau": 0.3}, {"max_length": 270}, {"jobs": 2}])
+@pytest.mark.parametrize("change", [{}, {"region_gap": 0}, {"tau": 0.3}, {"max_length": 400}, {"jobs": 2}])
 def test_a_changed_build_ends_as_a_fresh_one(
     tmp_path: Path, model_folder: Path, write_rows: Write, change: dict[str, Any]
 ) -> None:
-    source = write_rows([pair(n, KERNEL * (1 + n % 2)) for n in range(7)])
+    source = write_rows([pair(n, "".join(kernel(n + 50 * m) for m in range(1 + n % 2))) for n in range(7)])
     first = build(model_folder, tmp_path / "out", source)
     second = build(model_folder, tmp_path / "out", source, **change)
     build(model_folder, tmp_path / "fresh", source, **change)

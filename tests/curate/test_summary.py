@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import KERNEL, pair
+from conftest import kernel, pair
 
 from curate.config import BuildConfig
 from curate.driver import build_dataset
@@ -15,15 +15,15 @@ from curate.store import connect, narrow, part_files
 
 
 @pytest.fixture(scope="module")
-def longer() -> str:
-    """A kernel of more tokens than a window."""
-    return KERNEL.replace("x[i] *= a;", "{\n" + "".join(f"        x[i] += a * {n}.5f;\n" for n in range(30)) + "    }")
+def longer() -> Callable[[int], str]:
+    """Kernels of more tokens than a window, no two alike."""
+    return lambda n: "".join(kernel(10 * n + m) for m in range(3))
 
 
 def test_findings_do_not_depend_on_the_files(
-    tmp_path: Path, write_rows: Callable[..., Path], longer: str, model_folder: Path
+    tmp_path: Path, write_rows: Callable[..., Path], longer: Callable[[int], str], model_folder: Path
 ) -> None:
-    source = write_rows([pair(n, longer.replace("scale", f"scale{n}")) for n in range(7)])
+    source = write_rows([pair(n, longer(n)) for n in range(7)])
     found = []
     for rows in (2, 100):
         out = tmp_path / str(rows)
