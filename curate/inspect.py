@@ -3,9 +3,12 @@ refused."""
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,7 @@ _COLOURS = (
     "#afaf87",
 )
 """One for each category; neutral text keeps the terminal's own."""
+_MOST_LINES = 200  # of a diff
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,13 @@ def run(arguments: Sequence[str]) -> int:
     config = parse_options(InspectConfig, arguments, "curate.inspect")
     connection = connect(config.path)
     console = Console(emoji=False, highlight=False, markup=False, soft_wrap=True)
-    # An exact name wins over the beginning of a sample's hash: the ids of refused rows are short numbers.
+    # An exact name wins over the beginning of a sample's hash: the ids of refused rows are short numbers. The id, which
+    # `rejected` shows, wins over the name that another row has in its source.
     for table, condition in (
-        ("samples", "sample_id = $id OR source_id = $id"),
-        ("rejected", "id = $id OR source_id = $id"),
+        ("samples", "sample_id = $id"),
+        ("rejected", "id = $id"),
+        ("samples", "source_id = $id"),
+        ("rejected", "source_id = $id"),
         ("samples", "starts_with(sample_id, $id)"),
     ):
         row = _one(connection, table, condition, config.id)
@@ -72,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
             if table == "samples":
                 _show_sample(console, row, config.tokens)
             else:
-                _show_refused(console, config.path, row)
+                _show_refused(console, connection, config.path, row)
             return 0
     raise DatasetError(
         f"{config.path}: no sample or refused row {config.id}; the names:"
@@ -93,10 +100,11 @@ def _one(connection: duckdb.DuckDBPyConnection, table: str, condition: str, iden
 
 
 def _texts(part: Path, identity: str) -> pl.DataFrame:
-    return read_part(part, ["id", "prompt", "response", "raw"]).filter(pl.col("id") == identity).drop("id")
+    columns = ["id", "evidence", "prompt", "response", "raw"]
+    return read_part(part, columns).filter(pl.col("id") == identity).drop("id")
 
 
-def _show_refused(console: Console, path: Path, row: Mapping[str, Any]) -> None:
+def _show_refused(console: Console, connection: duckdb.DuckDBPyConnection, path: Path, row: Mapping[str, Any]) -> None:
     console.print(
         f"row {row['id']} of {printable(row['source'])} ({printable(row['source_id'])}) was refused", style="bold"
     )
@@ -105,10 +113,17 @@ def _show_refused(console: Console, path: Path, row: Mapping[str, Any]) -> None:
     if not files:
         console.print("its text is not here: refused/ stays with the machine that built the dataset")
         return
-    texts = next((frame.row(0) for part in files if len(frame := _texts(part, row["id"]))), ())
-    for name, text in zip(("prompt", "response", "row"), texts, strict=False):
-        if text:
-            console.print(name, style="bold")
+    texts = next((frame.row(0, named=True) for part in files if len(frame := _texts(part, row["id"]))), {})
+    kept = re.match(r"of ([0-9a-f]{32})\b", row["detail"] or "")
+    twin = _one(connection, "samples", "sample_id = $id", kept[1]) if kept else None
+    if twin is not None:
+        console.print(f"from the kept {kept[1] if kept else ''} ({printable(twin['source_id'])}) to it", style="bold")
+        lines = difflib.unified_diff(twin["response"].splitlines(), (texts.get("response") or "").splitlines(), n=1)
+        shown = list(islice(lines, 2, _MOST_LINES))
+        console.print(printable("\n".join(shown)) + "\n" if shown else "nothing but white space\n")
+    for name in ("evidence", "prompt", "response", "raw"):
+        if text := texts.get(name):
+            console.print("row" if name == "raw" else name, style="bold")
             console.print(printable(text) + "\n")
 
 
@@ -128,15 +143,27 @@ def _show_sample(console: Console, row: Mapping[str, Any], list_tokens: bool) ->
         "source",
         "source_id",
         "license",
+        "attribution",
+        "correct",
+        "flags",
+        "redactions",
         "kernels",
         "device_functions",
         "launches",
         "error_share",
+        "compile_status",
+        "compile_engine",
+        "kernel_names",
+        "registers",
+        "shared_bytes",
+        "spill_bytes",
+        "execute_status",
         "sample_weight",
         "min_window_confidence",
         "min_window_start",
     ):
-        console.print(f"{name:22}{printable(str(row[name]))}")
+        if row[name] not in (None, []):
+            console.print(f"{name:22}{printable(_shown(row[name]))}")
     console.print(f"{'tokens':22}{row['prompt_tokens']} prompt, {len(row['char_start'])} response")
     console.print("\nprompt", style="bold")
     console.print(printable(row["prompt"]) + "\n")
@@ -152,6 +179,13 @@ def _show_sample(console: Console, row: Mapping[str, Any], list_tokens: bool) ->
             legend.append("   ")
     legend.append(f"neutral {counts[0]}")
     console.print(legend)
+
+
+def _shown(value: Any) -> str:
+    """A value of a column in one line."""
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return " ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
 def _confidence(row: Mapping[str, Any], i: int) -> float:

@@ -48,7 +48,28 @@ def count_rows(out: Path, read: int) -> dict[str, Any]:
         "rejected": len(rejected) - failed,
         "failed": failed,
         "refused": refused,
+        "marked": dict(sorted(_marks(out).items(), key=lambda x: (-x[1], x[0]))),
+        "redacted": dict(sorted(_redactions(out).items())),
     }
+
+
+def _marks(out: Path) -> Counter[str]:
+    """Accepted rows by the reason of a flag."""
+    counts: Counter[str] = Counter()
+    for part in part_files(out / "samples"):
+        flags = read_part(part, columns=["flags"])["flags"]
+        for reasons in flags.list.eval(pl.element().struct.field("reason")):
+            counts.update(set(reasons))
+    return counts
+
+
+def _redactions(out: Path) -> Counter[str]:
+    """Placeholders in accepted rows by the kind of what they stand for."""
+    counts: Counter[str] = Counter()
+    for part in part_files(out / "samples"):
+        for found in read_part(part, columns=["redactions"])["redactions"].explode().drop_nulls():
+            counts[found["kind"]] += found["count"]
+    return counts
 
 
 def findings(connection: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> dict[str, Any]:
@@ -131,6 +152,10 @@ def print_funnel(console: Console, counts: Mapping[str, Any]) -> None:
             table.add_row(stage, Text(printable(reason)), f"-{rows}", str(left))
     table.add_row("accepted", "", "", str(counts["accepted"]), style="bold")
     console.print(table)
+    for what, found in (("marked", counts["marked"]), ("placeholders for", counts["redacted"])):
+        if found:
+            told = ", ".join(f"{name} {rows}" for name, rows in found.items())
+            console.print(printable(f"  of the accepted, {what}: {told}"), markup=False)
 
 
 def _number(value: float | None, form: str = ".4f") -> str:
