@@ -2,9 +2,12 @@
 reads them.
 
 A secret becomes a word such as `REDACTED_GITHUB_TOKEN_1`, an address `redacted-1@example.com`: a string literal stays
-one, a comment stays one, and code parses as before. Numbers count by kind in order of appearance over all turns of a
-row, the same value always gets the same number, and nothing of the value goes into its placeholder. Redacting twice
-changes nothing.
+one, a comment stays one, and code parses as before. Numbers count by kind in the order of finding over all turns of a
+row, the same value always gets the same number, and nothing of the value goes into its placeholder.
+
+Redacting twice changes nothing. Places that overlap are replaced as one, so that no part of a secret is left beside the
+placeholder of another; a placeholder is never part of a secret; and since a placeholder can still bring something to
+light (a line gets short enough to be searched), every text is searched until nothing more is found.
 
 E-mail addresses are replaced wherever they are text: comments, string literals and prose alike, since the prompt of a
 source file is made of its comments. Python code is the one place where `@` is an operator, so there only comments and
@@ -14,9 +17,9 @@ strings are searched. Addresses of the domains that are kept for examples stay, 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from curate.comments import python_code
@@ -39,7 +42,8 @@ _TOP_LEVEL = re.compile(
 )
 """What an address can end in, any country among it."""
 _USERINFO = re.compile(r"://[^\s/@]*\Z")
-_PLACEHOLDER = re.compile(r"\b(?:REDACTED_[A-Z][A-Z_]*_\d+|redacted-\d+@example\.com)\b")
+_PLACEHOLDER = re.compile(r"REDACTED_[A-Z][A-Z_]{0,40}_\d+|redacted-\d+@example\.com", re.ASCII)
+_MAX_PASSES = 6  # two do for nearly every text with a secret, the second of which finds nothing
 
 
 @dataclass(frozen=True)
@@ -65,36 +69,61 @@ class Redaction:
 def redact(messages: Sequence[tuple[str, str]]) -> Redaction:
     """Replaces the secrets and e-mail addresses in the contents of (role, content) turns; never raises.
 
-    Linear in the text. Messages in which nothing is found are returned as they are.
+    Linear in the text. Messages in which nothing is found are returned as they are. A message in which there is no end
+    of findings (none is known) becomes one placeholder.
     """
-    taken = {
-        found for _, content in messages if "edacted" in content.lower() for found in _PLACEHOLDER.findall(content)
-    }
-    names: dict[tuple[str, str], str] = {}
-    numbers: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
+    names = _Names(messages)
     spans: list[Redacted] = []
     turns = []
     for n, (role, content) in enumerate(messages):
-        pieces: list[str] = []
-        at = length = 0
-        for found in _all(content):
-            value = content[found.start : found.end]
-            key = (found.kind, value.lower() if found.kind == EMAIL else value)
-            while key not in names:
-                numbers[found.kind] += 1
-                name = _placeholder(found.kind, numbers[found.kind])
-                if name not in taken:
-                    names[key] = name
-            before = content[at : found.start]
-            start = length + len(before)
-            length = start + len(names[key])
-            pieces += (before, names[key])
-            spans.append(Redacted(n, start, length, found.kind))
-            counts[found.kind] += 1
-            at = found.end
-        turns.append((role, "".join((*pieces, content[at:])) if pieces else content))
+        places: list[Found] = []
+        passes = 0
+        while found := _all(content):
+            passes += 1
+            if passes == _MAX_PASSES:
+                found, places = [Found(0, len(content), found[0].kind)], []
+            content, places = _replaced(content, found, places, names)
+        spans += (Redacted(n, place.start, place.end, place.kind) for place in places)
+        turns.append((role, content))
+    counts = Counter(span.kind for span in spans)
     return Redaction(tuple(turns), dict(sorted(counts.items())), tuple(spans))
+
+
+class _Names:
+    """The placeholder of every value, none of them one that the messages hold already."""
+
+    def __init__(self, messages: Sequence[tuple[str, str]]) -> None:
+        self._taken = {
+            found for _, content in messages if "edacted" in content.lower() for found in _PLACEHOLDER.findall(content)
+        }
+        self._names: dict[tuple[str, str], str] = {}
+        self._numbers: Counter[str] = Counter()
+
+    def of(self, kind: str, value: str) -> str:
+        key = (kind, value.lower() if kind == EMAIL else value)
+        while key not in self._names:
+            self._numbers[kind] += 1
+            name = _placeholder(kind, self._numbers[kind])
+            if name not in self._taken:
+                self._names[key] = name
+        return self._names[key]
+
+
+def _replaced(text: str, found: Sequence[Found], places: Sequence[Found], names: _Names) -> tuple[str, list[Found]]:
+    """The text with placeholders for what was found, and all of its places: those it had (`places`; none is among what
+    was found) and the new ones."""
+    pieces: list[str] = []
+    moved: list[Found] = []
+    at = length = 0  # up to where the text is done, and how long it has become
+    new = set(found)
+    for one in sorted([*found, *places]):
+        value = text[one.start : one.end]
+        name = names.of(one.kind, value) if one in new else value
+        pieces += (text[at : one.start], name)
+        length += one.start - at + len(name)
+        moved.append(Found(length - len(name), length, one.kind))
+        at = one.end
+    return "".join((*pieces, text[at:])), moved
 
 
 def _placeholder(kind: str, number: int) -> str:
@@ -102,15 +131,37 @@ def _placeholder(kind: str, number: int) -> str:
 
 
 def _all(text: str) -> list[Found]:
-    """Secrets and addresses in order; what a secret covers is no address."""
-    secrets = find_secrets(text)
-    starts = [secret.start for secret in secrets]
+    """What has to be replaced, in order, without overlaps and outside every placeholder."""
+    found = _united([*find_secrets(text), *_addresses(text)])
+    marks = [mark.span() for mark in _PLACEHOLDER.finditer(text)] if found else []
+    return [part for one in found for part in _outside(one, marks) if part.kind != EMAIL or text[part.start] != "@"]
 
-    def is_free(address: Found) -> bool:
-        before = bisect_left(starts, address.end) - 1
-        return before < 0 or secrets[before].end <= address.start
 
-    return sorted([*secrets, *filter(is_free, _addresses(text))])
+def _united(found: Iterable[Found]) -> list[Found]:
+    """What overlaps as one, of the kind of the longest; an address only where no secret is part of it."""
+    kept: list[Found] = []
+    for one in sorted(found, key=lambda f: (f.start, -f.end)):
+        if kept and one.start < kept[-1].end:
+            last = kept[-1]
+            kind = max(last, one, key=lambda f: (f.kind != EMAIL, f.end - f.start)).kind
+            kept[-1] = Found(last.start, max(last.end, one.end), kind)
+        else:
+            kept.append(one)
+    return kept
+
+
+def _outside(one: Found, marks: Sequence[tuple[int, int]]) -> Iterator[Found]:
+    """The parts of it that are in none of the ranges `marks`, which are in order."""
+    at = one.start
+    n = max(0, bisect_right(marks, (at, at)) - 1)
+    while n < len(marks) and marks[n][0] < one.end:
+        start, end = marks[n]
+        if at < start:
+            yield Found(at, start, one.kind)
+        at = max(at, end)
+        n += 1
+    if at < one.end:
+        yield Found(at, one.end, one.kind)
 
 
 def _addresses(text: str) -> list[Found]:

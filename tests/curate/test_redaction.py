@@ -10,11 +10,11 @@ import json
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curate.extract.language import parse_cuda
-from curate.redaction import redact
+from curate.redaction import Redaction, redact
 
 ALNUM = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1bC2dE3fG4hI5jK6lM7nO8pQ9rS0tU1vW2xY3zA4bC5dE6fG7h"
 
@@ -44,7 +44,15 @@ SECRETS = {
     "pypi_token": "pypi-AgEIcHlwaS5vcmc" + ALNUM[:72],
     "json_web_token": JWT,
     "private_key": PEM,
+    "twilio_api_key": "SK" + ALNUM[:32].lower(),
+    "discord_token": "M" + ALNUM[:23] + "." + ALNUM[:6] + "." + ALNUM[:27],
+    "mailchimp_key": ALNUM[:32].lower() + "-us12",
+    "square_oauth_secret": "sq0csp-" + ALNUM[:43],
 }
+OPENAI_INTO_KEY = '-----BEGIN PRIVATE KEY-----"' + SECRETS["openai_api_key"] + PEM
+"""The end of a token takes the beginning of a key along."""
+BEHIND_A_LONG_TOKEN = JWT + "." * 300 + 'password = "x9K2mQ7vLp4Z"'
+"""The line is not searched for passwords until the token is gone."""
 
 
 def _text(content: str) -> str:
@@ -69,6 +77,13 @@ def test_planted_secrets(kind: str, around: str) -> None:
     ("text", "expected"),
     [
         ('password = "x9K2mQ7vLp4Z"', 'password = "REDACTED_PASSWORD_1"'),
+        ('f("x9K2mQ7vLp4Z"), password = "x9K2mQ7vLp4Z"', 'f("REDACTED_PASSWORD_1"), password = "REDACTED_PASSWORD_1"'),
+        (f"login('github_pat_{ALNUM[:22]}_{ALNUM[:59]}')", "login('REDACTED_GITHUB_TOKEN_1')"),
+        ("AC" + ALNUM[:32].lower(), "REDACTED_TWILIO_API_KEY_1"),
+        (OPENAI_INTO_KEY, '-----BEGIN PRIVATE KEY-----"REDACTED_PRIVATE_KEY_1'),
+        (f"git clone ghp_{ALNUM[:36]}@lab.org/a", "git clone REDACTED_GITHUB_TOKEN_1/a"),
+        (f"hf_{ALNUM[:10]}REDACTED_A_1 ghp_{ALNUM[:36]}REDACTED_B_2", f"hf_{ALNUM[:10]}REDACTED_A_1 REDACTED_GITHUB_TOKEN_1REDACTED_B_2"),
+        ("REDACTED_A_1@lab.org REDACTED_A_1b@lab.org", "REDACTED_A_1@lab.org REDACTED_A_1redacted-1@example.com"),
         ("'api_key': 'x9K2-mQ7v-Lp4Z'", "'api_key': 'REDACTED_PASSWORD_1'"),
         ("git clone https://me:x9K2mQ7v@host.org/a", "git clone https://me:REDACTED_BASIC_AUTH_1@host.org/a"),
         (f'aws_secret_key = "{ALNUM[:40]}"', 'aws_secret_key = "REDACTED_AWS_SECRET_KEY_1"'),
@@ -138,6 +153,24 @@ def test_numbers_hold_over_all_turns() -> None:
         assert found.messages[span.message][1][span.start : span.end].lower().startswith("redacted")
 
 
+def test_what_a_placeholder_brings_to_light_is_found() -> None:
+    found = redact([("user", BEHIND_A_LONG_TOKEN)])
+    expected = "REDACTED_JSON_WEB_TOKEN_1" + "." * 300 + 'password = "REDACTED_PASSWORD_1"'
+    assert found.messages == (("user", expected),)
+    assert found.counts == {"json_web_token": 1, "password": 1}
+    assert [expected[span.start : span.end] for span in found.spans] == [
+        "REDACTED_JSON_WEB_TOKEN_1",
+        "REDACTED_PASSWORD_1",
+    ]
+
+
+def test_a_text_without_end_of_findings_becomes_one_placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("curate.redaction._MAX_PASSES", 2)
+    found = redact([("user", BEHIND_A_LONG_TOKEN), ("assistant", "int x;")])
+    assert found.messages == (("user", "REDACTED_PASSWORD_1"), ("assistant", "int x;"))
+    assert found.counts == {"password": 1}
+
+
 def test_redacting_again_changes_nothing_and_numbers_do_not_collide() -> None:
     messages = [
         (
@@ -187,12 +220,23 @@ PIECES = st.sampled_from(
         "-----BEGIN PRIVATE KEY-----",
         "-----END PRIVATE KEY-----",
         *SECRETS.values(),
+        "AIza" + ALNUM[:13],  # what a placeholder could make a token of
+        "github_pat_" + ALNUM[:20],
+        "ghp_" + ALNUM[:16],
+        'password = "',
+        "x9K2mQ7vLp4Z",
+        "." * 300,
+        "@lab.org",
     ]
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(PIECES, max_size=12).map("".join), max_size=3))
+@example([OPENAI_INTO_KEY.rpartition("\n")[0]])
+@example([OPENAI_INTO_KEY])
+@example([BEHIND_A_LONG_TOKEN])
+@example(["AIza" + ALNUM[:13] + PEM, "github_pat_" + ALNUM[:20] + PEM])
 def test_any_mixture(texts: list[str]) -> None:
     """What stands outside the placeholders is the text itself, in order, and a second pass finds nothing new."""
     found = redact([("user", text) for text in texts])
@@ -204,7 +248,7 @@ def test_any_mixture(texts: list[str]) -> None:
             rest = text.index(kept, rest) + len(kept)
             at = span.end
         assert text.endswith(redacted[at:])
-    assert redact(found.messages) == redact(redact(found.messages).messages)
+    assert redact(found.messages) == Redaction(found.messages, {}, ())
 
 
 @pytest.mark.parametrize(
@@ -212,7 +256,7 @@ def test_any_mixture(texts: list[str]) -> None:
     ["a", "@", "a@", "a@b.", "a@b.de ", "a@b.de\n", "eyJ", "eyJ=", "eyJ.", "eyJa.", "sk-T3BlbkFJ", "sk-", "sk-a=", "ghp_", "ghp_" + "a1" * 18,
      "xoxb-1-", "://", "://a:", "://a:b@", "aws", "awskey", "awskey'", "secret", "secret=", 'secret="', "pwd='a1", "'", "-----BEGIN PRIVATE KEY",
      "-----BEGIN PRIVATE KEY-----\n" + "A" * 60, "-----END PRIVATE KEY-----", "\\", "\\n", "`", "```\n", "12345678:", "AC", "glpat-", "pypi-AgEIcHlwaS5vcmc",
-     "0x9E3779B9, ", "https://hooks.slack.com/services/Ta/B", "SG.", "nvapi-", "REDACTED_A_1 "],
+     "0x9E3779B9, ", "https://hooks.slack.com/services/Ta/B", "SG.", "nvapi-", "REDACTED_A_1 ", "REDACTED_A_1", "REDACTED_A", "ghp_" + "a1" * 18 + "REDACTED_A_1 ", "pwd='x9K2mQ7vLp4Z'"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     text = unit * (300_000 // len(unit))
