@@ -1,6 +1,8 @@
 """The second pass of a build: which of the measured rows go on, which are refused or marked, and why.
 
-    filters on what was measured -> compile -> compare with benchmarks -> compare with each other -> execute
+    filters on what was measured -> compile -> compare with benchmarks -> execute -> compare with each other
+
+Copies come last, so that no row is refused for the sake of one that is refused itself.
 
 Judged anew in every build: what takes long (compiling, executing) has a cache of results by content. The verdicts of a
 shard lie in a file of their own beside the measured rows; in memory are the copies alone.
@@ -63,6 +65,8 @@ class Judge:
             jobs = self.config.jobs or cores()
             shards = in_order(partial(_match, self.references, self.config), iter(shards), jobs)
         for number, frame in shards:
+            if self.config.execute is not None:
+                frame = self._executed(self.parsed[number], frame)
             write_frame(frame.select(_VERDICT), self._path(number))
             reporter.advance(rows=len(frame))
         self._find_copies()
@@ -154,8 +158,6 @@ class Judge:
             for reason, details in marks.items():
                 frame = flag(frame, reason, _by_row(frame, details))
             frame = refuse(frame, refusals)
-            if self.config.execute is not None:
-                frame = self._executed(path, frame)
             write_frame(frame.select(_VERDICT), self._path(number))
             self.left += frame["reason"].null_count()
         for path in self.folder.glob("bands.*"):
