@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -53,31 +55,45 @@ def built(source: Path, model: Path, out: Path, **options: Any) -> tuple[pl.Data
     return samples, dict(rejected.select("source_id", "reason").iter_rows())
 
 
+needs_nvrtc = pytest.mark.skipif(not nvrtc_version(), reason="NVRTC is not installed (extra `compile`)")
+
+
+def hostile_rows(*names: str) -> list[dict[str, Any]]:
+    """Hostile rows between good ones."""
+    rows = [{"id": name, "prompt": f"Do {name}.", "response": fenced(HOSTILE[name])} for name in names]
+    return [pair(0, id="good-0"), *rows, pair(1, id="good-1")]
+
+
 @pytest.mark.compiles
-@pytest.mark.skipif(not nvrtc_version(), reason="NVRTC is not installed (extra `compile`)")
-def test_hostile_rows_cost_themselves_alone(write_rows: Write, model_folder: Path, tmp_path: Path) -> None:
-    hostile = [{"id": name, "prompt": f"Do {name}.", "response": fenced(code)} for name, code in HOSTILE.items()]
-    good = [pair(n, id=f"good-{n}") for n in range(6)]
-    rows = [*good[:3], *hostile, {**pair(7), "id": "prose", "license": PROSE}, *good[3:]]
+@needs_nvrtc
+def test_compilers_read_no_file_and_take_long_tables(write_rows: Write, model_folder: Path, tmp_path: Path) -> None:
+    files = ("absolute", "parent", "input", "line")
+    rows = [*hostile_rows("table", *files), {**pair(7), "id": "prose", "license": PROSE}]
     off = ("number_table=off", "long_line=off", "too_long=off")
-    began = time.monotonic()
-    samples, reasons = built(
-        write_rows(rows), model_folder, tmp_path / "out", compile_seconds=10, jobs=2, license="MIT", filter=off
-    )
-    assert time.monotonic() - began < 60
-    ends = {"spin": ("compile_error", "compile_timeout"), "templates": ("compile_error",), "bomb": ("compile_timeout",)}
-    ends |= {"memory": ("compile_timeout", "compile_error", None)}
-    for name in HOSTILE:
-        expected = (None,) if name == "table" else ends.get(name, ("compile_refused",))
-        assert reasons.pop(name, None) in expected, name
-    assert reasons == {}
+    samples, reasons = built(write_rows(rows), model_folder, tmp_path / "out", jobs=1, license="MIT", filter=off)
+    assert reasons == dict.fromkeys(files, "compile_refused")
     statuses = dict(samples.select("source_id", "compile_status").iter_rows())
-    assert {statuses[row["id"]] for row in good} == {"ok"}
-    assert statuses["table"] == "ok"
+    assert statuses == {"good-0": "ok", "good-1": "ok", "table": "ok", "prose": "ok"}
     (flag,) = samples.filter(source_id="prose")["flags"][0]
     assert flag == {"reason": "unknown_license", "detail": f"the licence is a text of {len(PROSE.strip())} characters"}
     refused = pl.read_parquet(tmp_path / "out" / "refused" / "*.parquet")
     assert not refused["evidence"].fill_null("").str.contains("root:").any()
+
+
+@pytest.mark.compiles
+@needs_nvrtc
+def test_what_spins_and_what_eats_memory_costs_its_time(write_rows: Write, model_folder: Path, tmp_path: Path) -> None:
+    """What a compiler gives up by itself is an error, what it does not a timeout; which of them is a matter of speed."""
+    bad = ("spin", "templates", "memory", "bomb")
+    began = time.monotonic()
+    samples, reasons = built(
+        write_rows(hostile_rows(*bad)), model_folder, tmp_path / "out", jobs=2, license="MIT", compile_seconds=4
+    )
+    assert time.monotonic() - began < 40
+    assert set(reasons) == set(bad)
+    assert set(reasons.values()) <= {"compile_error", "compile_timeout"}
+    assert reasons["bomb"] == "compile_timeout"
+    assert samples["compile_status"].to_list() == ["ok", "ok"]
 
 
 def test_a_table_of_five_megabytes_is_cut_out_in_linear_time() -> None:
@@ -114,7 +130,7 @@ class Killed(Worker):
 
 
 @pytest.mark.compiles
-@pytest.mark.skipif(not nvrtc_version(), reason="NVRTC is not installed (extra `compile`)")
+@needs_nvrtc
 def test_a_compiler_that_is_killed_costs_one_row_its_judgement(
     write_rows: Write, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,9 +160,6 @@ def test_a_benchmark_that_says_nothing_is_one_line(
 
 def test_code_two_and_one_line(write_rows: Write, model_folder: Path, tmp_path: Path) -> None:
     """The same as a user sees it."""
-    import subprocess
-    import sys
-
     benchmark = tmp_path / "bench.jsonl"
     benchmark.write_text('{"colour": "red"}\n' + BENCHMARK.replace('"prompt"', '"p"').replace('"code"', '"c"'))
     options = ["--source", write_rows([pair(0)]), "--out", tmp_path / "o", "--model", model_folder, "--skip-scoring"]
