@@ -29,7 +29,11 @@ from curate.errors import SourceError
 from tests.curate.planted_rows import BENCHMARK
 
 Write = Callable[..., Path]
-TABLE = "__device__ const int t[] = {" + "123, " * 1_000_000 + "0};\n__global__ void look(int *a) { a[0] = t[a[1]]; }\n"
+TABLE = (
+    "__device__ const int t[] = {"
+    + "1234567890, " * 420_000
+    + "0};\n__global__ void look(int *a) { a[0] = t[a[1]]; }\n"
+)
 WORK = "__global__ void work(int *a, const int *b) {{\n    {}\n}}\n"
 HOSTILE = {
     "table": TABLE,

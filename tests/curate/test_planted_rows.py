@@ -191,10 +191,12 @@ def test_a_copy_of_a_refused_row_is_kept(again: Corpus) -> None:
         PlantedRow("fails", "execution_failed", "Do it.", cuda(program(3, "program fails"))),
         PlantedRow("hangs", "execution_timeout", "Do it.", cuda(program(4, "program hangs"))),
         PlantedRow("repeats", "equals_reference", cuda(program(5)), cuda(program(5))),
+        PlantedRow("talks", "too_long", "Do it, word by word. " * 800, cuda(program(6))),
+        PlantedRow("talks-too", "too_long", "Do it word by word, yes. " * 800, cuda(f"// at length\n{program(6)}")),
     ]
     good = [
         PlantedRow(f"copy-{k}", "", "Do it again.", cuda(f"// it works like this, and is longer\n{program(k)}"))
-        for k in range(len(bad))
+        for k in range(7)
     ]
     built = again.build("copies", [*bad, *good])
     assert built.reasons == {row.name: row.reason for row in bad}
