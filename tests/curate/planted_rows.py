@@ -15,7 +15,18 @@ from typing import Any
 
 from tests.curate.planted_kernels import NEAR_MISSES, PLANTED
 
-__all__ = ["BENCHMARK", "COMPILER_REASONS", "OPTIONS", "SCRIPT", "PlantedRow", "near_misses", "planted_rows"]
+__all__ = [
+    "BENCHMARK",
+    "COMPILER_REASONS",
+    "OPTIONS",
+    "SCRIPT",
+    "PlantedRow",
+    "cuda",
+    "near_misses",
+    "planted_rows",
+    "program",
+    "write_inputs",
+]
 
 OPTIONS: dict[str, Any] = {
     "min_code": 48,
