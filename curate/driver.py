@@ -190,7 +190,7 @@ class _Build:
 
     def _judge(self) -> Judge:
         began = time.monotonic()
-        judge = Judge(self.config, self.references, self.parsed, self.folder.journal)
+        judge = Judge(self.config, self.references, self.context.encoder, self.parsed, self.folder.journal)
         with Reporter("judge", None) as self.reporter:
             judge.run(self.reporter)
         self.seconds["judge"] = time.monotonic() - began

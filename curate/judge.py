@@ -1,6 +1,8 @@
 """The second pass of a build: which of the measured rows go on, which are refused or marked, and why.
 
-    filters on what was measured -> compile -> compare with benchmarks -> compare with each other -> execute
+    filters on what was measured -> compile -> compare with benchmarks -> execute -> compare with each other
+
+Copies come last, so that no row is refused for the sake of one that is refused itself.
 
 Judged anew in every build: what takes long (compiling, executing) has a cache of results by content. The verdicts of a
 shard lie in a file of their own beside the measured rows; in memory are the copies alone.
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from curate.pool import cores, in_order
 from curate.progress import Reporter
 from curate.stages import JUDGED_EARLY, run_filters
 from curate.store import part_files, read_part, write_frame
+from curate.tokens import Encoder, Untokenisable
 
 __all__ = ["COMPILED", "Judge"]
 
@@ -40,14 +43,19 @@ COMPILED: dict[str, pl.DataType] = {
     "spill_bytes": pl.List(pl.Int32()),
 }  # fmt: skip
 _VERDICT = ("row", "stage", "reason", "detail", "evidence", "flags", *COMPILED, "execute_status", "execute_output")
+_ROUNDS = 8
+"""Searches for copies at most; a second one is needed where the kept one of some copies is refused by the tokeniser."""
 _KINDS = {"exact_code": "same_code", "renamed": "renamed_code", "near": "near_duplicate"}
 
 
 class Judge:
     """Judges the shards of a parse pass in `parsed`; verdicts and caches go into `folder`."""
 
-    def __init__(self, config: BuildConfig, references: References | None, parsed: Path, folder: Path) -> None:
-        self.config, self.references, self.parsed, self.folder = config, references, part_files(parsed), folder
+    def __init__(
+        self, config: BuildConfig, references: References | None, encoder: Encoder, parsed: Path, folder: Path
+    ) -> None:
+        self.config, self.references, self.encoder = config, references, encoder
+        self.parsed, self.folder = part_files(parsed), folder
         self.verdicts = folder / "verdicts"
         self.left = 0
         """Rows that go on."""
@@ -63,6 +71,8 @@ class Judge:
             jobs = self.config.jobs or cores()
             shards = in_order(partial(_match, self.references, self.config), iter(shards), jobs)
         for number, frame in shards:
+            if self.config.execute is not None:
+                frame = self._executed(self.parsed[number], frame)
             write_frame(frame.select(_VERDICT), self._path(number))
             reporter.advance(rows=len(frame))
         self._find_copies()
@@ -131,11 +141,7 @@ class Judge:
     def _find_copies(self) -> None:
         """Refuses or marks the worse rows of each group of alike ones, and any second row of one sample_id."""
         chosen = actions(self.config.filter)
-        copies = {
-            row: (kept_row, kept_id, _KINDS[kind], similarity)
-            for part in find_duplicates(self._standing(), self.folder / "bands.duckdb", self.config.near_duplicate)
-            for row, kept_row, kept_id, kind, similarity in part.iter_rows()
-        }
+        copies = self._copies()
         seen: dict[str, int] = {}
         for number, path in enumerate(self.parsed):
             frame = self.verdict(number).with_columns(read_part(path, columns=["sample_id"])["sample_id"])
@@ -154,19 +160,59 @@ class Judge:
             for reason, details in marks.items():
                 frame = flag(frame, reason, _by_row(frame, details))
             frame = refuse(frame, refusals)
-            if self.config.execute is not None:
-                frame = self._executed(path, frame)
             write_frame(frame.select(_VERDICT), self._path(number))
             self.left += frame["reason"].null_count()
         for path in self.folder.glob("bands.*"):
             path.unlink()
 
-    def _standing(self) -> Iterator[pl.DataFrame]:
+    def _copies(self) -> dict[int, tuple[int, str, str, float]]:
+        """(row, sample_id, reason, similarity) of the row that each copy is one of.
+
+        Rows that the tokeniser will refuse are not compared, so that they take no copy along. Tokens are counted for
+        those alone that others were found to be copies of and, where one of these is refused, for its copies.
+        """
+        database = self.folder / "bands.duckdb"
+        counted: set[int] = set()
+        left_out: set[int] = set()
+        for _ in range(_ROUNDS):
+            copies = {
+                row: (kept_row, kept_id, _KINDS[kind], similarity)
+                for part in find_duplicates(self._standing(left_out), database, self.config.near_duplicate)
+                for row, kept_row, kept_id, kind, similarity in part.iter_rows()
+            }
+            kept = {kept_row for kept_row, *_ in copies.values()} - counted
+            refused = self._refused_later(kept)
+            if not refused:
+                break
+            theirs = {row for row, (kept_row, *_) in copies.items() if kept_row in refused} - counted
+            left_out |= refused | self._refused_later(theirs)
+            counted |= kept | theirs
+        return copies
+
+    def _refused_later(self, rows: set[int]) -> set[int]:
+        """Those of the rows that are no sample or too long a one."""
+        found = set()
+        limit = self.config.max_length if actions(self.config.filter)["too_long"] == "refuse" else None
+        for number in sorted({row // self.config.shard_rows for row in rows}):
+            frame = read_part(self.parsed[number], columns=["row", "messages", "blocks"])
+            for row in frame.filter(pl.col("row").is_in(rows)).iter_rows(named=True):
+                try:
+                    tokens = len(self.encoder.encode(row["messages"], code_blocks(row)).input_ids)
+                except Untokenisable:
+                    found.add(row["row"])
+                else:
+                    if limit is not None and tokens > limit:
+                        found.add(row["row"])
+        return found
+
+    def _standing(self, left_out: Collection[int]) -> Iterator[pl.DataFrame]:
         columns = ["row", "sample_id", "error_share", "license", "code_chars", *FINGERPRINT]
         for number, path in enumerate(self.parsed):
             verdict = self.verdict(number).filter(pl.col("reason").is_null()).select("row", "compile_status")
             frame = read_part(path, columns=columns).rename({"code_chars": "code_bytes"})
-            yield frame.join(verdict, on="row", how="inner", maintain_order="left")
+            yield frame.filter(~pl.col("row").is_in(left_out)).join(
+                verdict, on="row", how="inner", maintain_order="left"
+            )
 
     def _executed(self, path: Path, frame: pl.DataFrame) -> pl.DataFrame:
         """Runs the complete programs of the rows that stand, one after the other, and judges by what they come to."""

@@ -1,6 +1,6 @@
 """The stages of a build, as one list: each a pure function from frame to frame that adds columns to its rows.
 
-    read -> redact -> extract -> parse -> license -> [judge: filters, compile, contamination, duplicates, execute]
+    read -> redact -> extract -> parse -> license -> [judge: filters, compile, contamination, execute, duplicates]
         -> tokenise -> score -> label -> weigh -> [regions] -> write
 
 Up to parse the stages measure, and the filters (`curate.filters`) that need no more are judged in a pass of their own;
@@ -188,7 +188,7 @@ JUDGED_EARLY = ("read", *(stage.name for stage in PARSE_STAGES))
 """Stages whose filters are judged on the measured rows, before any model; the others' run right behind their stage."""
 
 
-STAGE_ORDER = (*JUDGED_EARLY, "compile", "contamination", "duplicates", "execute", *(s.name for s in MODEL_STAGES))
+STAGE_ORDER = (*JUDGED_EARLY, "compile", "contamination", "execute", "duplicates", *(s.name for s in MODEL_STAGES))
 """Every stage that may refuse a row; those in the middle compare rows with each other or with what stands outside."""
 
 

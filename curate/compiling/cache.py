@@ -21,7 +21,7 @@ from curate.compiling.types import CompileResult, CompileSettings
 
 __all__ = ["Cache", "cache_key", "compilers"]
 
-_VERSION = 1
+_VERSION = 2
 """Raised when slices, options or judgement change: older results are then not found."""
 _PACKAGES = (
     "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cuda-crt",

@@ -18,6 +18,7 @@ __all__ = ["compile_nvcc", "nvcc_version"]
 _MAX_LOG = 1_000_000
 # as torch's extension builder calls it, but without the macros that take operators of half away
 _OPTIONS = ("-cubin", "-std=c++17", "--expt-relaxed-constexpr", "--expt-extended-lambda", "-Xptxas", "-v")
+_RELOCATABLE = "requires separate compilation mode"
 
 
 @cache
@@ -37,7 +38,15 @@ def nvcc_version() -> str:
 
 
 def compile_nvcc(unit: Unit, arch: str, folder: Path) -> tuple[bool, str]:
-    """(it compiles, log with ptxas' figures), in `folder`, with the time and memory limits of this process."""
+    """(it compiles, log with ptxas' figures), in `folder`, with the time and memory limits of this process.
+
+    Kernels that launch kernels need relocatable code: what fails for the lack of it is compiled again with it.
+    """
+    ok, log = _compile(unit, arch, folder)
+    return _compile(unit, arch, folder, "-rdc=true") if not ok and _RELOCATABLE in log else (ok, log)
+
+
+def _compile(unit: Unit, arch: str, folder: Path, *more: str) -> tuple[bool, str]:
     source = folder / unit.name
     uses = "".join(f"(const void*)({name}), " for name in unit.instances)
     code = f'{PRELUDE}#line 1 "{unit.name}"\n{unit.code}'
@@ -47,7 +56,7 @@ def compile_nvcc(unit: Unit, arch: str, folder: Path) -> tuple[bool, str]:
     log_path = folder / "nvcc.log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
-            ["nvcc", f"-arch={arch}", *_OPTIONS, source.name, "-o", "unit.cubin"],
+            ["nvcc", f"-arch={arch}", *_OPTIONS, source.name, "-o", "unit.cubin", *more],
             cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:

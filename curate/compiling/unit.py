@@ -58,7 +58,8 @@ def make_unit(text: str, name: str) -> Unit | None:
         if not SHIPPED_HEADERS.fullmatch(found[1].encode(errors="replace"))
     )
     instances, guesses = _instances(parsed)
-    return Unit(name, device_slice(parsed, prelude=""), tuple(lacks)[:20], tuple(instances), tuple(guesses))
+    code = device_slice(parsed, "", functions)
+    return Unit(name, code, tuple(lacks)[:20], tuple(instances), tuple(guesses))
 
 
 def merged(units: list[Unit]) -> Unit:

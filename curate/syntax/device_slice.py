@@ -15,7 +15,7 @@ from itertools import islice
 
 from tree_sitter import Node
 
-from curate.syntax.functions import find_functions
+from curate.syntax.functions import Functions, find_functions
 from curate.syntax.parse import Parsed
 from curate.syntax.queries import capture
 
@@ -74,15 +74,16 @@ _TYPES = frozenset(
 _DIRECTIVES = frozenset(["preproc_def", "preproc_function_def", "preproc_call", "comment"])
 
 
-def device_slice(parsed: Parsed, prelude: str = PRELUDE) -> str:
+def device_slice(parsed: Parsed, prelude: str = PRELUDE, functions: Functions | None = None) -> str:
     """Text of the device part, on the lines of the original; only comments and macros when there is no device code.
 
-    `prelude` goes first; "" for a compiler that has no standard headers (NVRTC).
+    `prelude` goes first; "" for a compiler that has no standard headers (NVRTC). `functions`: those of the text, where
+    the caller has found them already, which takes as long as all the rest.
     """
     original = parsed.text.encode(errors="replace")
     if len(original) != len(parsed.data):  # a lone surrogate, which no source file holds
         original = parsed.data
-    functions = find_functions(parsed, capture(parsed))
+    functions = functions or find_functions(parsed, capture(parsed))
     # a definition by its end: its start may be that of a template header, or of a qualifier that was blanked
     device_ends = {end for (_, end), _ in (*functions.kernels, *functions.device)}
     makers = _makers(parsed.main.root)
