@@ -82,8 +82,8 @@ class BuildConfig:
     compile_seconds: float = 30.0
     """Time to compile one answer for all of them."""
     execute: str | None = None
-    """Run corpus code: a command that is given each accepted complete program (one with `main`) as a file, `{}` in its
-    place, and says by its exit code whether it works. It has to bring its own isolation."""
+    """Run corpus code: a command that is given each complete program (one with `main`) that nothing before refuses, as
+    a file, `{}` in its place, and says by its exit code whether it works. It has to bring its own isolation."""
     execute_seconds: float = 60.0
     """Time for one program."""
     near_duplicate: float = 0.8
