@@ -20,6 +20,7 @@ __all__ = ["escape_markdown", "render_card"]
 
 _LONGEST = 120  # characters of a name or a licence in the card; the manifest has them whole
 _MOST_LICENSES = 12  # of a source, by number of rows
+_MOST_NOTICES = 50
 _SPECIAL = re.compile(r"[\\`*\[\]{}<>#|~&$@:]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=www)\.", re.IGNORECASE)
 _HUB_LICENSES = frozenset((
     "afl-3.0", "agpl-3.0", "apache-2.0", "artistic-2.0", "bsd", "bsd-2-clause", "bsd-3-clause",
@@ -118,9 +119,11 @@ def _source(fingerprint: Mapping[str, Any], rows: Mapping[str, Any]) -> dict[str
     licenses: Sequence[Mapping[str, Any]] = rows.get("licenses", ())
     shown = [{"name": x["license"] or "not known", "rows": x["rows"]} for x in licenses[:_MOST_LICENSES]]
     return {
-        **{key: fingerprint.get(key, "") for key in ("name", "kind", "bytes", "sha256")},
+        **{key: fingerprint.get(key, "") for key in ("name", "kind", "bytes", "sha256", "revision")},
         "accepted": rows.get("accepted", 0),
         "refused": rows.get("refused", 0),
         "licenses": shown,
         "more": len(licenses) - len(shown),
+        "notices": rows.get("attributions", ())[:_MOST_NOTICES],
+        "more_notices": max(0, len(rows.get("attributions", ())) - _MOST_NOTICES),
     }

@@ -79,21 +79,28 @@ def _findings(out: Path) -> dict[str, Any]:
 
 
 def _rows_of_sources(out: Path) -> dict[str, Any]:
-    """Source -> rows accepted and refused, and the licences of the accepted ones by number of rows."""
+    """Source -> rows accepted and refused; licences and copyright lines of the accepted ones by number of rows."""
     licenses: dict[str, Counter[str | None]] = {}
+    notices: dict[str, Counter[str]] = {}
     refused: Counter[str] = Counter()
     for part in part_files(out / "samples"):
-        for source, license in read_part(part, columns=["source", "license"]).select("source", "license").iter_rows():
+        frame = read_part(part, columns=["source", "license", "attribution"])
+        for source, license, lines in frame.select("source", "license", "attribution").iter_rows():
             licenses.setdefault(source, Counter())[license] += 1
+            notices.setdefault(source, Counter()).update(lines or ())
     for part in part_files(out / "rejected"):
         refused.update(read_part(part, columns=["source"])["source"])
     rows: dict[str, Any] = {}
     for source in sorted({*refused, *licenses}):
-        own = licenses.get(source, Counter())
-        ordered = sorted(own.items(), key=lambda pair: (-pair[1], pair[0] or ""))
+        own, named = licenses.get(source, Counter()), notices.get(source, Counter())
         rows[source] = {
             "accepted": own.total(),
             "refused": refused[source],
-            "licenses": [{"license": license, "rows": n} for license, n in ordered],
+            "licenses": [{"license": license, "rows": n} for license, n in _by_number(own)],
+            "attributions": [{"notice": notice, "rows": n} for notice, n in _by_number(named)],
         }
     return rows
+
+
+def _by_number(counts: Counter[Any]) -> list[tuple[Any, int]]:
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0] or ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,12 +78,14 @@ _CODE = (
 _IDS = ("task_id", "id", "problem_id", "name", "task_name", "op_name")
 _TABLES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _TEXTS = (".py", ".cu", ".cuh")
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(?:@[^:/]+)?(?::[\w.-]+)?")
 _MAX_TEXT = 2**24
 
 
 def load_tasks(spec: str) -> Iterator[Task]:
     """The tasks of a benchmark: a .jsonl, .json, .csv, .tsv or .parquet file, a .py, .cu or .cuh file, a folder of
-    these, or `hf://USER/NAME[/CONFIG][@REVISION][:SPLIT]` (all splits where none is named).
+    these, or `hf://USER/NAME[/CONFIG][@REVISION][:SPLIT]` (all splits where none is named); USER/NAME alone is a
+    dataset of the Hub, where there is no such folder and it does not end like a file.
 
     KernelBench, CUDABench, ComputeEval and ParEval are known by their columns; of any other table the columns that
     usually hold prompts and code are used. Raises SourceError, in one line, for what cannot be read and for a table
@@ -90,6 +93,9 @@ def load_tasks(spec: str) -> Iterator[Task]:
     """
     if spec.startswith(HUB):
         yield from _tasks(hub_values(spec), spec, spec.removeprefix(HUB).split("@")[0].split(":")[0].split("/")[-1])
+        return
+    if _HUB_ID.fullmatch(spec) and not _is_path(spec):
+        yield from load_tasks(HUB + spec)
         return
     path = Path(spec)
     try:
@@ -114,6 +120,11 @@ def load_tasks(spec: str) -> Iterator[Task]:
         raise SourceError(f"--against {shown(path)}: cannot be read ({error.strerror}).") from None
     except ValueError as error:  # a NUL character in the name
         raise SourceError(f"--against {spec[:200]!a}: cannot be read ({error}).") from None
+
+
+def _is_path(spec: str) -> bool:
+    path = Path(spec)
+    return path.exists() or path.parent.is_dir() or kind_of(path.name)[0] in (*_TABLES, *_TEXTS)
 
 
 def _file(file: Path, root: Path) -> Iterator[Task]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -68,15 +68,6 @@ class References:
         found = [*self._classes(prompt), *self._classes(response), *self._code(code, threshold)]
         found += self._prompts(f"{prompt}\n{response}")
         return max(found, key=lambda match: (match.score, match.method, match.benchmark, match.task_id), default=None)
-
-    def present(self, prompt: str, response: str) -> list[int]:
-        """The n-grams of the benchmarks that stand in a row: count them over a corpus to find its templates."""
-        return sorted({value for value, _ in ngrams(f"{prompt}\n{response}", self.grams)})
-
-    def without(self, common: Collection[int]) -> References:
-        """The same, blind to some n-grams: those that many rows of a corpus share are its template, and no evidence."""
-        grams = {value: tasks for value, tasks in self.grams.items() if value not in common}
-        return replace(self, grams=grams, sizes=_sizes(grams))
 
     def _classes(self, text: str) -> Iterable[Match]:
         for digest, name in class_hashes(text) if self.classes else ():

@@ -135,16 +135,6 @@ def test_prompt_of_the_same_kind_is_kept(prompts: References, prompt: str) -> No
     assert prompts.match(prompt, KERNEL) is None
 
 
-def test_templates_of_the_corpus_can_be_left_out(tmp_path: Path) -> None:
-    rows = [{"prompt": TEMPLATE + "Add two vectors."}]
-    references = load_references([write(tmp_path / "mine.jsonl", rows)])
-    other = TEMPLATE + "Subtract two matrices."
-    assert references.match(other, "") is not None
-    common = set(references.present(other, "")) & set(references.present(TEMPLATE + "Sort.", ""))
-    assert common
-    assert references.without(common).match(other, "") is None
-
-
 def test_class_is_found_in_other_clothes(tmp_path: Path) -> None:
     rows = [{"code": MODULE, "level": 2, "problem_id": 7, "name": "7_Gate"}]
     references = load_references([write(tmp_path / "kb.jsonl", rows)])
@@ -233,6 +223,11 @@ def test_dataset_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert found.tasks == (("KernelBench", "1/4"), ("KernelBench", "2/4"))
     assert (m := found.match("", MODULE.replace("sigmoid", "relu"))) is not None
     assert m.task_id == "2/4"
+    monkeypatch.chdir(tmp_path)
+    assert load_references(["USER/KB"]).tasks == found.tasks
+    (tmp_path / "USER").mkdir()
+    with pytest.raises(SourceError, match="--against USER/KB: is not there"):
+        load_references(["USER/KB"])
 
 
 @pytest.mark.parametrize(
