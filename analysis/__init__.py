@@ -1,1 +1,1 @@
-"""Annotated dataset to findings: figures, statistics, reports. Imports `curate.store` and nothing else of curate."""
+"""Annotated dataset to findings: figures, statistics, reports. Of curate it imports the store, errors and console."""

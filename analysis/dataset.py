@@ -1,0 +1,73 @@
+"""An annotated dataset as the analysis sees it: its views, its model, and what is missing in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from curate.errors import DatasetError
+from curate.store import connect, read_manifest
+
+__all__ = ["LABELS", "Dataset", "open_datasets"]
+
+LABELS = {"statement": "statement", "category": "sensitive"}
+"""Label set -> column of the view `tokens` that says whether a token is CUDA-sensitive in it. The paper's own label
+set is `statement`, whole statements; `category` marks the construct's own tokens in all 13 categories."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """`name`: short, unique among the datasets that are looked at together. Queries run on the views of
+    `curate.store`."""
+
+    name: str
+    path: Path
+    manifest: dict[str, Any]
+    connection: duckdb.DuckDBPyConnection
+
+    def query(self, sql: str, parameters: dict[str, object] | None = None) -> pl.DataFrame:
+        """The result of a query as a frame; raises DatasetError where the files are damaged."""
+        try:
+            found = self.connection.execute(sql, parameters).to_arrow_table()
+        except duckdb.Error as error:
+            raise DatasetError(f"{self.path}: damaged ({str(error).splitlines()[0]}); build it again") from error
+        frame = pl.from_arrow(found)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    @property
+    def model(self) -> str:
+        return str(self.manifest["model"]["name"])
+
+    @property
+    def samples(self) -> int:
+        return int(self.manifest["counts"]["accepted"])
+
+    @property
+    def scored(self) -> bool:
+        """Whether it has confidences: not with --skip-scoring, nor without a sample."""
+        return self.samples > 0 and not self.manifest["config"]["skip_scoring"]
+
+
+def open_datasets(paths: Sequence[Path]) -> list[Dataset]:
+    """The datasets of finished builds, named by their model where that tells them apart, else by their folder.
+
+    Raises DatasetError, in one line, for what is none.
+    """
+    manifests = [read_manifest(path) for path in paths]
+    models = [str(manifest["model"]["name"]) for manifest in manifests]
+    folders = [path.resolve().name for path in paths]
+    names = models if len(set(models)) == len(models) else folders
+    if len(set(names)) < len(names):
+        twice = next(name for name, number in Counter(names).items() if number > 1)
+        raise DatasetError(f"two datasets are named {twice}; give folders of different names")
+    return [
+        Dataset(name, path, manifest, connect(path))
+        for name, path, manifest in zip(names, paths, manifests, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""One file a figure: a query, a drawing, and a command of its own."""

@@ -1,0 +1,86 @@
+"""What every figure shares: one query, one drawing, and the files that come of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import matplotlib as mpl
+import matplotlib.style
+import polars as pl
+import tyro
+from matplotlib.figure import Figure as Canvas
+
+from analysis.dataset import Dataset, open_datasets
+from curate.console import main, parse_options
+from curate.errors import DatasetError
+
+__all__ = ["Figure", "draw_figure", "run_figure"]
+
+STYLE = Path(__file__).parent / "cuset.mplstyle"
+
+mpl.use("Agg")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`name`: of its files. `caption`: what it shows and how to read it, in one or two sentences. `data` gives the rows
+    that are drawn of one dataset; those of several are put below each other, with a column `dataset` in front. `draw`
+    takes them all."""
+
+    name: str
+    title: str
+    caption: str
+    data: Callable[[Dataset], pl.DataFrame]
+    draw: Callable[[pl.DataFrame], Canvas]
+    needs_scores: bool = True
+    needs_several: bool = False
+
+
+def draw_figure(figure: Figure, datasets: Sequence[Dataset], out: Path) -> pl.DataFrame:
+    """Writes NAME.png, NAME.svg and NAME.csv, the rows that were drawn, and returns these.
+
+    Raises DatasetError where a dataset has not what the figure needs.
+    """
+    if figure.needs_several and len(datasets) < 2:
+        raise DatasetError(f"{figure.name} compares datasets: give two or more")
+    for dataset in datasets:
+        if figure.needs_scores and not dataset.scored:
+            raise DatasetError(
+                f"{dataset.path}: has no scores ({figure.name} needs them); build without --skip-scoring"
+            )
+    frames = [figure.data(d).select(pl.lit(d.name).alias("dataset"), pl.all()) for d in datasets]
+    frame = pl.concat(frames, how="vertical_relaxed")
+    if frame.is_empty():
+        raise DatasetError(f"{figure.name}: there is nothing to draw")
+    out.mkdir(parents=True, exist_ok=True)
+    with matplotlib.style.context(STYLE), mpl.rc_context({"svg.hashsalt": figure.name}):
+        canvas = figure.draw(frame)
+        canvas.savefig(out / f"{figure.name}.png")
+        canvas.savefig(out / f"{figure.name}.svg", metadata={"Date": None})
+    frame.write_csv(out / f"{figure.name}.csv")
+    return frame
+
+
+@dataclass(frozen=True)
+class _Options:
+    datasets: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of annotated datasets."""
+
+    out: Annotated[Path, tyro.conf.arg(help_behavior_hint="(default: the working folder)")] = Path()
+    """The folder that NAME.png, NAME.svg and NAME.csv are written to."""
+
+
+def run_figure(figure: Figure) -> None:
+    """The command `python -m analysis.figures.NAME DATASET... [--out DIR]`."""
+
+    def run(arguments: Sequence[str]) -> int:
+        options = parse_options(_Options, arguments, f"analysis.figures.{figure.name}")
+        draw_figure(figure, open_datasets(options.datasets), options.out)
+        sys.stdout.write(f"{options.out / figure.name}.png\n")
+        return 0
+
+    main(run)
