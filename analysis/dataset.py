@@ -34,7 +34,7 @@ class Dataset:
     def query(self, sql: str, parameters: dict[str, object] | None = None) -> pl.DataFrame:
         """The result of a query as a frame; raises DatasetError where the files are damaged."""
         try:
-            found = self.connection.execute(sql, parameters).to_arrow_table()
+            found = self.connection.sql(sql, params=parameters).to_arrow_table()
         except duckdb.Error as error:
             raise DatasetError(f"{self.path}: damaged ({str(error).splitlines()[0]}); build it again") from error
         frame = pl.from_arrow(found)
