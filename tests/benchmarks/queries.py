@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from curate.schema import REJECTED, SAMPLES, TOKEN_LISTS, Column, arrow_schema
+from curate.schema import REGIONS, REJECTED, SAMPLES, TOKEN_LISTS, Column, arrow_schema
 from curate.store import attach_views, write_part
 from curate.taxonomy import CATEGORIES
 from tests.benchmarks.figures import Figure, timed
@@ -69,7 +69,8 @@ def _generate(folder: Path) -> None:
         })  # fmt: skip
         frame = frame.with_columns(prompt_tokens=0, source=pl.lit("generated"), sample_weight=0.5)
         write_part(_completed(frame, SAMPLES), SAMPLES, folder / "samples" / f"part-{part:05d}.parquet")
-    write_part(_completed(pl.DataFrame(), REJECTED), REJECTED, folder / "rejected" / "part-00000.parquet")
+    for name, columns in (("rejected", REJECTED), ("regions", REGIONS)):
+        write_part(_completed(pl.DataFrame(), columns), columns, folder / name / "part-00000.parquet")
 
 
 def _leaf(name: str) -> np.dtype:
