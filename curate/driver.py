@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from curate.annotators import Alone, Annotator, Fleet
-from curate.compiling import compilers
+from curate.compiling import check_archs, compilers
 from curate.config import BuildConfig
 from curate.contamination import load_references
 from curate.errors import OptionError, SourceError
+from curate.executing import check_command
 from curate.folder import OutFolder
 from curate.frames import frame_of
 from curate.judge import Judge
@@ -82,6 +83,10 @@ class _Build:
     def run(self) -> dict[str, Any]:
         """All that may be refused is refused before the folder is touched: sources, tokenizer, model, options."""
         self._keep_apart()
+        if self.config.execute is not None:
+            check_command(self.config.execute)
+        if self.config.compile and self.config.arch:
+            check_archs(self.config.arch)
         sources = open_sources(self.config.source, self.config.map, self.config.license)
         inputs: dict[str, Any] = {
             "sources": [s.fingerprint() for s in sources],

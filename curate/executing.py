@@ -14,6 +14,7 @@ import os
 import re
 import resource
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from curate.errors import OptionError
 from curate.store import replace_file
 from curate.syntax import Parsed
 
-__all__ = ["ExecuteLimits", "ExecuteResult", "Runner", "execute", "has_main"]
+__all__ = ["ExecuteLimits", "ExecuteResult", "Runner", "check_command", "execute", "has_main"]
 
 _CONTAINERS = frozenset(
     ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "linkage_specification", "declaration_list")
@@ -60,11 +61,13 @@ class ExecuteLimits:
 
 @dataclass(frozen=True)
 class ExecuteResult:
-    """`pass`: the command ended with exit code 0 in time. `output_tail`: the end of what it wrote to both streams."""
+    """`pass`: the command ended with exit code 0 in time. `output_tail`: the end of what it wrote to both streams.
+    `exit_code`: negative for the signal that ended it, that of the time's end included."""
 
     status: Literal["pass", "fail", "timeout"]
     output_tail: str
     seconds: float
+    exit_code: int
 
 
 def has_main(parsed: Parsed) -> bool:
@@ -115,16 +118,29 @@ def execute(command: str, program: str, limits: ExecuteLimits | None = None) -> 
         status: Literal["pass", "fail", "timeout"] = (
             "timeout" if timed_out else "pass" if process.returncode == 0 else "fail"
         )
-        return ExecuteResult(status, tail, seconds)
+        return ExecuteResult(status, tail, seconds, process.returncode)
+
+
+def check_command(command: str) -> None:
+    """Raises OptionError for a command that cannot be split, or whose program is not there: it would refuse every row.
+
+    The command runs in the folder of each program, so that a relative path of its own would not be found there.
+    """
+    program = _words(command, "program.cu")[0]
+    if "/" in program and not program.startswith("/"):
+        there = Path.cwd() / program
+        raise OptionError(f"--execute: {program} is relative, and the command runs in another folder; write {there}")
+    if shutil.which(program, path=os.environ.get("PATH", os.defpath)) is None:
+        raise OptionError(f"--execute: there is no program {program} on the PATH that may be run")
 
 
 def _words(command: str, path: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise OptionError(f"the command {command!r} cannot be split into words: {error}") from error
+        raise OptionError(f"--execute: the command {command!r} cannot be split into words: {error}") from error
     if not words:
-        raise OptionError("the command is empty")
+        raise OptionError("--execute: the command is empty")
     filled = [word.replace("{}", path) for word in words]
     return filled if filled != words else [*words, path]
 

@@ -10,8 +10,9 @@ shard lie in a file of their own beside the measured rows; in memory are the cop
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,8 @@ __all__ = ["COMPILED", "Judge"]
 
 Numbered = tuple[int, pl.DataFrame]
 
+_log = logging.getLogger(__name__)
+
 COMPILED: dict[str, pl.DataType] = {
     "compile_status": pl.String(), "compile_engine": pl.String(), "compile_arch": pl.String(),
     "compile_log": pl.String(), "registers": pl.List(pl.Int32()), "shared_bytes": pl.List(pl.Int32()),
@@ -59,6 +62,7 @@ class Judge:
         self.verdicts = folder / "verdicts"
         self.left = 0
         """Rows that go on."""
+        self.executed: Counter[str] = Counter()
 
     def run(self, reporter: Reporter) -> None:
         """Writes the verdicts of every shard."""
@@ -75,6 +79,12 @@ class Judge:
                 frame = self._executed(self.parsed[number], frame)
             write_frame(frame.select(_VERDICT), self._path(number))
             reporter.advance(rows=len(frame))
+        if self.executed and not self.executed["pass"]:
+            _log.warning(
+                "--execute: none of %d programs passed; if the command is at fault, correct it and build again"
+                " (python -m curate.inspect OUT ID shows what it said)",
+                self.executed.total(),
+            )
         self._find_copies()
 
     def verdict(self, number: int) -> pl.DataFrame:
@@ -104,7 +114,8 @@ class Judge:
 
     def _compiled(self, shards: Iterable[Numbered]) -> Iterator[Numbered]:
         """Compiles what stands; several answers at a time, over the borders of shards."""
-        settings = CompileSettings(archs=self.config.arch or ("sm_90",), seconds=self.config.compile_seconds)
+        archs = tuple(dict.fromkeys(self.config.arch)) or ("sm_90",)
+        settings = CompileSettings(archs=archs, seconds=self.config.compile_seconds)
         waiting: deque[Numbered] = deque()
 
         def sources() -> Iterator[tuple[int, list[str]]]:
@@ -226,7 +237,9 @@ class Judge:
             if len(programs) != 1:
                 return None
             result = runner.run(programs[0])
-            return {"execute_status": result.status, "execute_output": result.output_tail}
+            self.executed[result.status] += 1
+            said = f"exit code {result.exit_code}\n" if result.status == "fail" else ""
+            return {"execute_status": result.status, "execute_output": said + result.output_tail}
 
         columns: dict[str, pl.DataType] = {"execute_status": pl.String(), "execute_output": pl.String()}
         frame = each_row(frame, "execute", ["blocks", "has_main"], compute, columns)
