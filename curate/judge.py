@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from curate.compiling import CompileResult, CompileSettings, check_all, compilable_texts
+from curate.compiling import NO_COMPILER, CompileResult, CompileSettings, check_all, compilable_texts
 from curate.config import BuildConfig
 from curate.contamination import References
 from curate.duplicates import FINGERPRINT, Fingerprint, find_duplicates
@@ -62,6 +62,7 @@ class Judge:
         self.verdicts = folder / "verdicts"
         self.left = 0
         """Rows that go on."""
+        self.uncompiled = 0
         self.executed: Counter[str] = Counter()
 
     def run(self, reporter: Reporter) -> None:
@@ -79,6 +80,12 @@ class Judge:
                 frame = self._executed(self.parsed[number], frame)
             write_frame(frame.select(_VERDICT), self._path(number))
             reporter.advance(rows=len(frame))
+        if self.uncompiled:
+            _log.warning(
+                "%d answers were not compiled: there is no nvcc on the PATH, and NVRTC (the extra `compile`) is not"
+                " installed or cannot be loaded; --no-compile builds without, and without this line",
+                self.uncompiled,
+            )
         if self.executed and not self.executed["pass"]:
             _log.warning(
                 "--execute: none of %d programs passed; if the command is at fault, correct it and build again"
@@ -139,6 +146,7 @@ class Judge:
             result = found.pop(row["row"], None)
             if result is None:
                 return None
+            self.uncompiled += result.log.startswith(NO_COMPILER)
             return {
                 "compile_status": result.status, "compile_engine": result.engine, "compile_arch": result.arch,
                 "compile_log": result.log, **result.parallel_to(row["kernel_names"]),

@@ -20,7 +20,7 @@ from curate.compiling.nvcc import compile_nvcc, nvcc_version
 from curate.compiling.nvrtc import compile_nvrtc, nvrtc_archs, nvrtc_version
 from curate.compiling.standard import uses_more
 from curate.compiling.texts import FILLED_IN
-from curate.compiling.types import SEVERITY, CompileResult, CompileSettings, KernelUse, Status
+from curate.compiling.types import NO_COMPILER, SEVERITY, CompileResult, CompileSettings, KernelUse, Status
 from curate.compiling.unit import Unit, make_unit, merged
 
 __all__ = ["compile_blocks"]
@@ -72,7 +72,7 @@ def compile_blocks(blocks: Sequence[str], settings: CompileSettings, folder: Pat
         if reason := hazard(unit.code):
             return CompileResult("refused", log=f"{unit.name}: {reason}")
     if not nvrtc_version() and not (settings.use_nvcc and nvcc_version()):
-        return CompileResult("skipped", log="no compiler: neither NVRTC (the extra `compile`) nor nvcc is installed")
+        return CompileResult("skipped", log=f"{NO_COMPILER}: neither NVRTC (the extra `compile`) nor nvcc is installed")
     found = [_judge(unit, arch, settings, folder) for unit in units for arch in settings.archs]
     alone = _combined(found, settings)
     if alone.status == "ok" or len(units) == 1:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from curate.compiling import CompileResult, CompileSettings, check_archs, compilable_texts
+from curate.compiling.cache import Cache
 from curate.compiling.judge import compile_blocks
 from curate.compiling.messages import clean_log, kernel_name, printable
 from curate.compiling.nvcc import nvcc_version
@@ -231,6 +233,12 @@ def test_no_compiler_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     result = compile_blocks([OK], NVRTC, tmp_path)
     assert (result.status, result.engine) == ("skipped", "none")
     assert "the extra `compile`" in result.log
+    cache = Cache(tmp_path)  # NVRTC may be repaired without any other version
+    cache.put("key", NVRTC, result)
+    assert cache.get("key", NVRTC) is None
+    cache.put("key", NVRTC, replace(result, log="no device code"))
+    assert cache.get("key", NVRTC) is not None
+    cache.close()
 
 
 @needs_nvrtc
