@@ -10,7 +10,6 @@ the shard alone.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import shutil
@@ -28,7 +27,7 @@ from curate.compiling import check_archs, compilers
 from curate.config import BuildConfig
 from curate.contamination import load_references
 from curate.errors import OptionError, SourceError
-from curate.executing import check_command
+from curate.executing import check_command, command_identity
 from curate.folder import OutFolder
 from curate.frames import frame_of
 from curate.judge import Judge
@@ -103,7 +102,7 @@ class _Build:
         if self.references is not None:
             inputs["against"] = self.references.identity()
         if self.config.execute is not None:
-            inputs["execute"] = {"command_sha256": hashlib.sha256(self.config.execute.encode()).hexdigest()}
+            inputs["execute"] = command_identity(self.config.execute)
         keys = stage_keys(self.config, inputs)
         plan = plan_of(self.config, inputs, keys)
         self.annotator = self._annotator()

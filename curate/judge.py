@@ -88,8 +88,8 @@ class Judge:
             )
         if self.executed and not self.executed["pass"]:
             _log.warning(
-                "--execute: none of %d programs passed; if the command is at fault, correct it and build again"
-                " (python -m curate.inspect OUT ID shows what it said)",
+                "--execute: none of %d programs passed; if the command is at fault, correct it and build into"
+                " another folder (python -m curate.inspect OUT ID shows what it said)",
                 self.executed.total(),
             )
         self._find_copies()

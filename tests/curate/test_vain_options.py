@@ -61,6 +61,21 @@ def test_programs_that_all_fail_are_a_warning_and_say_their_exit_code(
     assert len(refused) == (3 if warned else 2)
 
 
+def test_a_corrected_script_is_run_again(write_rows: Write, model_folder: Path, tmp_path: Path) -> None:
+    source, script, ran = write_rows([pair(1, PROGRAM)]), tmp_path / "check.sh", tmp_path / "ran"
+    config = BuildConfig(
+        source=(str(source),), out=tmp_path / "out", model=str(model_folder), skip_scoring=True, compile=False,
+        execute=f"sh {script}",
+    )  # fmt: skip
+    accepted = []
+    for code in (1, 1, 0):
+        script.write_text(f"echo >> {ran}\nexit {code}\n")
+        build_dataset(config)
+        accepted.append(len(pl.read_parquet(tmp_path / "out" / "samples" / "*.parquet")))
+    assert accepted == [0, 0, 1]
+    assert len(ran.read_text().splitlines()) == 2  # an unchanged script has been asked already
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_a_machine_without_compiler_says_so(
     write_rows: Write, model_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
