@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -132,7 +133,8 @@ class BuildConfig:
                 raise OptionError(f"--{field.rstrip('_').replace('_', '-')} {value}: must lie between {low} and {high}")
 
         for license in self.allow_license:
-            parse_option_license(license, "--allow-license")
+            if re.search(r" (?:OR|AND) ", parse_option_license(license, "--allow-license")):
+                raise OptionError(f"--allow-license {license[:80]}: name one licence, and the option once for each")
         if self.skip_scoring and self.extra_scores:
             raise OptionError(
                 "--skip-scoring: --topk, --entropy-top20 and --reference are scores; leave one or the other"

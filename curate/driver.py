@@ -10,7 +10,6 @@ the shard alone.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import shutil
@@ -24,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from curate.annotators import Alone, Annotator, Fleet
-from curate.compiling import compilers
+from curate.compiling import check_archs, compilers
 from curate.config import BuildConfig
 from curate.contamination import load_references
 from curate.errors import OptionError, SourceError
+from curate.executing import check_command, command_identity
 from curate.folder import OutFolder
 from curate.frames import frame_of
 from curate.judge import Judge
@@ -82,6 +82,10 @@ class _Build:
     def run(self) -> dict[str, Any]:
         """All that may be refused is refused before the folder is touched: sources, tokenizer, model, options."""
         self._keep_apart()
+        if self.config.execute is not None:
+            check_command(self.config.execute)
+        if self.config.compile and self.config.arch:
+            check_archs(self.config.arch)
         sources = open_sources(self.config.source, self.config.map, self.config.license)
         inputs: dict[str, Any] = {
             "sources": [s.fingerprint() for s in sources],
@@ -98,7 +102,7 @@ class _Build:
         if self.references is not None:
             inputs["against"] = self.references.identity()
         if self.config.execute is not None:
-            inputs["execute"] = {"command_sha256": hashlib.sha256(self.config.execute.encode()).hexdigest()}
+            inputs["execute"] = command_identity(self.config.execute)
         keys = stage_keys(self.config, inputs)
         plan = plan_of(self.config, inputs, keys)
         self.annotator = self._annotator()

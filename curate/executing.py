@@ -14,6 +14,7 @@ import os
 import re
 import resource
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,19 +22,20 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from curate.compiling.messages import printable
 from curate.errors import OptionError
 from curate.store import replace_file
 from curate.syntax import Parsed
 
-__all__ = ["ExecuteLimits", "ExecuteResult", "Runner", "execute", "has_main"]
+__all__ = ["ExecuteLimits", "ExecuteResult", "Runner", "check_command", "command_identity", "execute", "has_main"]
 
 _CONTAINERS = frozenset(
     ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "linkage_specification", "declaration_list")
 )
 _TAIL_BYTES = 16384
+_MAX_SCRIPT = 1 << 26
 _TAIL = 2000
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
 _ENVIRONMENT = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES")
@@ -60,11 +62,13 @@ class ExecuteLimits:
 
 @dataclass(frozen=True)
 class ExecuteResult:
-    """`pass`: the command ended with exit code 0 in time. `output_tail`: the end of what it wrote to both streams."""
+    """`pass`: the command ended with exit code 0 in time. `output_tail`: the end of what it wrote to both streams.
+    `exit_code`: negative for the signal that ended it, that of the time's end included."""
 
     status: Literal["pass", "fail", "timeout"]
     output_tail: str
     seconds: float
+    exit_code: int
 
 
 def has_main(parsed: Parsed) -> bool:
@@ -115,16 +119,42 @@ def execute(command: str, program: str, limits: ExecuteLimits | None = None) -> 
         status: Literal["pass", "fail", "timeout"] = (
             "timeout" if timed_out else "pass" if process.returncode == 0 else "fail"
         )
-        return ExecuteResult(status, tail, seconds)
+        return ExecuteResult(status, tail, seconds, process.returncode)
+
+
+def check_command(command: str) -> None:
+    """Raises OptionError for a command that cannot be split, or whose program is not there: it would refuse every row.
+
+    The command runs in the folder of each program, so that a relative path of its own would not be found there.
+    """
+    program = _words(command, "program.cu")[0]
+    if "/" in program and not program.startswith("/"):
+        there = Path.cwd() / program
+        raise OptionError(f"--execute: {program} is relative, and the command runs in another folder; write {there}")
+    if shutil.which(program, path=os.environ.get("PATH", os.defpath)) is None:
+        raise OptionError(f"--execute: there is no program {program} on the PATH that may be run")
+
+
+def command_identity(command: str) -> dict[str, Any]:
+    """What a result depends on besides the program: the command, and the files that its words name (a script that is
+    corrected is another command). What these call in turn is not seen."""
+    files = {}
+    for word in _words(command, ""):
+        path = Path(word)
+        with contextlib.suppress(OSError, ValueError):
+            if path.is_absolute() and path.is_file() and path.stat().st_size <= _MAX_SCRIPT:
+                files[word] = hashlib.sha256(path.read_bytes()).hexdigest()
+    spec = json.dumps([command, sorted(files.items())])
+    return {"command_sha256": hashlib.sha256(spec.encode()).hexdigest()}
 
 
 def _words(command: str, path: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise OptionError(f"the command {command!r} cannot be split into words: {error}") from error
+        raise OptionError(f"--execute: the command {command!r} cannot be split into words: {error}") from error
     if not words:
-        raise OptionError("the command is empty")
+        raise OptionError("--execute: the command is empty")
     filled = [word.replace("{}", path) for word in words]
     return filled if filled != words else [*words, path]
 
@@ -153,9 +183,10 @@ class Runner:
 
     def __init__(self, command: str, seconds: float, folder: Path) -> None:
         self.command, self.limits, self.folder = command, ExecuteLimits(seconds=seconds), folder
+        self.identity = command_identity(command)
 
     def run(self, program: str) -> ExecuteResult:
-        key = hashlib.sha256(json.dumps([self.command, asdict(self.limits), program]).encode()).hexdigest()
+        key = hashlib.sha256(json.dumps([self.identity, asdict(self.limits), program]).encode()).hexdigest()
         file = self.folder / f"{key}.json"
         with contextlib.suppress(OSError, ValueError, TypeError):
             return ExecuteResult(**json.loads(file.read_text(encoding="utf-8")))

@@ -80,6 +80,8 @@ def run(arguments: Sequence[str]) -> int:
                 _show_sample(console, row, config.tokens)
             else:
                 _show_refused(console, connection, config.path, row)
+            if condition == "id = $id":
+                _name_others(console, connection, config.id)
             return 0
     raise DatasetError(
         f"{config.path}: no sample or refused row {config.id}; the names:"
@@ -99,6 +101,17 @@ def _one(connection: duckdb.DuckDBPyConnection, table: str, condition: str, iden
     return dict(zip(names, found[0], strict=True)) if found else None
 
 
+def _name_others(console: Console, connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Rows that their source calls what `rejected` calls another one: numbers of lines, for the most part."""
+    others = connection.execute(
+        "select sample_id, source from samples where source_id = $name"
+        " union all select id, source from rejected where source_id = $name and id <> $name order by all limit 5",
+        {"name": name},
+    ).fetchall()
+    for identity, source in others:
+        console.print(f"{printable(source)} calls another row {printable(name)}: its id is {identity}", style="bold")
+
+
 def _texts(part: Path, identity: str) -> pl.DataFrame:
     columns = ["id", "evidence", "prompt", "response", "raw"]
     return read_part(part, columns).filter(pl.col("id") == identity).drop("id")
@@ -106,7 +119,8 @@ def _texts(part: Path, identity: str) -> pl.DataFrame:
 
 def _show_refused(console: Console, connection: duckdb.DuckDBPyConnection, path: Path, row: Mapping[str, Any]) -> None:
     console.print(
-        f"row {row['id']} of {printable(row['source'])} ({printable(row['source_id'])}) was refused", style="bold"
+        f"row {row['id']}, in {printable(row['source'])} called {printable(row['source_id'])}, was refused",
+        style="bold",
     )
     console.print(f"{row['stage']}: {row['reason']}  {printable(row['detail'] or '')}\n", style="red")
     files = part_files(path / "refused")

@@ -10,8 +10,9 @@ shard lie in a file of their own beside the measured rows; in memory are the cop
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from curate.compiling import CompileResult, CompileSettings, check_all, compilable_texts
+from curate.compiling import NO_COMPILER, CompileResult, CompileSettings, check_all, compilable_texts
 from curate.config import BuildConfig
 from curate.contamination import References
 from curate.duplicates import FINGERPRINT, Fingerprint, find_duplicates
@@ -36,6 +37,8 @@ from curate.tokens import Encoder, Untokenisable
 __all__ = ["COMPILED", "Judge"]
 
 Numbered = tuple[int, pl.DataFrame]
+
+_log = logging.getLogger(__name__)
 
 COMPILED: dict[str, pl.DataType] = {
     "compile_status": pl.String(), "compile_engine": pl.String(), "compile_arch": pl.String(),
@@ -59,6 +62,8 @@ class Judge:
         self.verdicts = folder / "verdicts"
         self.left = 0
         """Rows that go on."""
+        self.uncompiled = 0
+        self.executed: Counter[str] = Counter()
 
     def run(self, reporter: Reporter) -> None:
         """Writes the verdicts of every shard."""
@@ -75,6 +80,18 @@ class Judge:
                 frame = self._executed(self.parsed[number], frame)
             write_frame(frame.select(_VERDICT), self._path(number))
             reporter.advance(rows=len(frame))
+        if self.uncompiled:
+            _log.warning(
+                "%d answers were not compiled: there is no nvcc on the PATH, and NVRTC (the extra `compile`) is not"
+                " installed or cannot be loaded; --no-compile builds without, and without this line",
+                self.uncompiled,
+            )
+        if self.executed and not self.executed["pass"]:
+            _log.warning(
+                "--execute: none of %d programs passed; if the command is at fault, correct it and build into"
+                " another folder (python -m curate.inspect OUT ID shows what it said)",
+                self.executed.total(),
+            )
         self._find_copies()
 
     def verdict(self, number: int) -> pl.DataFrame:
@@ -104,7 +121,8 @@ class Judge:
 
     def _compiled(self, shards: Iterable[Numbered]) -> Iterator[Numbered]:
         """Compiles what stands; several answers at a time, over the borders of shards."""
-        settings = CompileSettings(archs=self.config.arch or ("sm_90",), seconds=self.config.compile_seconds)
+        archs = tuple(dict.fromkeys(self.config.arch)) or ("sm_90",)
+        settings = CompileSettings(archs=archs, seconds=self.config.compile_seconds)
         waiting: deque[Numbered] = deque()
 
         def sources() -> Iterator[tuple[int, list[str]]]:
@@ -128,6 +146,7 @@ class Judge:
             result = found.pop(row["row"], None)
             if result is None:
                 return None
+            self.uncompiled += result.log.startswith(NO_COMPILER)
             return {
                 "compile_status": result.status, "compile_engine": result.engine, "compile_arch": result.arch,
                 "compile_log": result.log, **result.parallel_to(row["kernel_names"]),
@@ -226,7 +245,9 @@ class Judge:
             if len(programs) != 1:
                 return None
             result = runner.run(programs[0])
-            return {"execute_status": result.status, "execute_output": result.output_tail}
+            self.executed[result.status] += 1
+            said = f"exit code {result.exit_code}\n" if result.status == "fail" else ""
+            return {"execute_status": result.status, "execute_output": said + result.output_tail}
 
         columns: dict[str, pl.DataType] = {"execute_status": pl.String(), "execute_output": pl.String()}
         frame = each_row(frame, "execute", ["blocks", "has_main"], compute, columns)

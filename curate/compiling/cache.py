@@ -2,7 +2,7 @@
 
 Each result is committed by itself: a run that is killed loses none of those before, and a file that cannot be read is
 begun anew. A timeout is taken from the cache only for limits no wider than those it was reached with, and a process
-that died is never kept: both may be the machine's fault.
+that died, or found no compiler that it could load, is never kept: all may be the machine's fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from curate.compiling.nvcc import nvcc_version
 from curate.compiling.pool import DIED
-from curate.compiling.types import CompileResult, CompileSettings
+from curate.compiling.types import NO_COMPILER, CompileResult, CompileSettings
 
 __all__ = ["Cache", "cache_key", "compilers"]
 
@@ -69,7 +69,7 @@ class Cache:
 
     def put(self, key: str, settings: CompileSettings, result: CompileResult) -> None:
         """Losing a result costs a compilation, so a full disk is no error."""
-        if self._connection is None or result.log.startswith(DIED):
+        if self._connection is None or result.log.startswith((DIED, NO_COMPILER)):
             return
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute(

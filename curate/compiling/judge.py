@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from curate.compiling.archs import nvcc_archs
 from curate.compiling.hazards import hazard
 from curate.compiling.messages import Message, clean_log, errors_of, kernel_uses
 from curate.compiling.nvcc import compile_nvcc, nvcc_version
-from curate.compiling.nvrtc import compile_nvrtc, nvrtc_version
+from curate.compiling.nvrtc import compile_nvrtc, nvrtc_archs, nvrtc_version
 from curate.compiling.standard import uses_more
 from curate.compiling.texts import FILLED_IN
-from curate.compiling.types import SEVERITY, CompileResult, CompileSettings, KernelUse, Status
+from curate.compiling.types import NO_COMPILER, SEVERITY, CompileResult, CompileSettings, KernelUse, Status
 from curate.compiling.unit import Unit, make_unit, merged
 
 __all__ = ["compile_blocks"]
@@ -71,7 +72,7 @@ def compile_blocks(blocks: Sequence[str], settings: CompileSettings, folder: Pat
         if reason := hazard(unit.code):
             return CompileResult("refused", log=f"{unit.name}: {reason}")
     if not nvrtc_version() and not (settings.use_nvcc and nvcc_version()):
-        return CompileResult("skipped", log="no compiler: neither NVRTC (the extra `compile`) nor nvcc is installed")
+        return CompileResult("skipped", log=f"{NO_COMPILER}: neither NVRTC (the extra `compile`) nor nvcc is installed")
     found = [_judge(unit, arch, settings, folder) for unit in units for arch in settings.archs]
     alone = _combined(found, settings)
     if alone.status == "ok" or len(units) == 1:
@@ -106,9 +107,15 @@ def _judge(unit: Unit, arch: str, settings: CompileSettings, folder: Path) -> _O
 
 def _judge_on(unit: Unit, arch: str, settings: CompileSettings, folder: Path) -> _Outcome:
     first: _Outcome | None = None
-    nvcc = nvcc_version() if settings.use_nvcc else ""
-    if nvrtc_version():
-        engine = f"nvrtc {nvrtc_version()}"
+    nvcc, nvrtc = nvcc_version() if settings.use_nvcc else "", nvrtc_version()
+    if nvcc and nvrtc:  # of different ages: what one of them would refuse may be the architecture
+        plain, its = arch.rstrip("af"), nvcc_archs() or nvrtc_archs()
+        if plain in its and plain not in nvrtc_archs():
+            nvrtc = ""
+        elif plain in nvrtc_archs() and plain not in its:
+            nvcc = ""
+    if nvrtc:
+        engine = f"nvrtc {nvrtc}"
         ok, log = compile_nvrtc(unit, arch)
         if not ok and _only_constexpr(unit, log):  # torch's builder lets device code call constexpr functions
             ok, log = compile_nvrtc(unit, arch, default_device=True)

@@ -10,7 +10,7 @@ from typing import Any
 from curate.compiling.standard import PREINCLUDED, headers_for
 from curate.compiling.unit import Unit
 
-__all__ = ["compile_nvrtc", "nvrtc_version"]
+__all__ = ["compile_nvrtc", "nvrtc_archs", "nvrtc_version"]
 
 
 _MAX_LOG = 64 << 20
@@ -35,6 +35,16 @@ def nvrtc_version() -> str:
         return ""
     status, major, minor = nvrtc.nvrtcVersion()
     return f"{major}.{minor}" if int(status) == 0 else ""
+
+
+@cache
+def nvrtc_archs() -> frozenset[str]:
+    """Real architectures that NVRTC compiles for, as `sm_90`; empty where it is not installed. Loads its library."""
+    nvrtc = _bindings()
+    if nvrtc is None:
+        return frozenset()
+    status, numbers = nvrtc.nvrtcGetSupportedArchs()
+    return frozenset(f"sm_{number}" for number in numbers) if int(status) == 0 else frozenset()
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["SEVERITY", "STATUSES", "CompileResult", "CompileSettings", "KernelUse", "Status"]
+__all__ = ["NO_COMPILER", "SEVERITY", "STATUSES", "CompileResult", "CompileSettings", "KernelUse", "Status"]
 
 Status = Literal["ok", "skipped", "timeout", "error", "refused"]
 STATUSES: tuple[Status, ...] = ("ok", "skipped", "timeout", "error", "refused")
@@ -16,6 +16,8 @@ ok: every block with device code compiles. skipped: nobody could judge (no devic
 not here). timeout: the limits were reached first. error: the compiler refuses it. refused: never shown to a compiler,
 because it reaches for files of this machine.
 """
+NO_COMPILER = "no compiler"
+"""How the log of an answer begins that was skipped for the lack of one."""
 SEVERITY = {status: rank for rank, status in enumerate(STATUSES)}
 
 

@@ -150,7 +150,7 @@ def _tasks(values: Iterable[object], where: str, stem: str) -> Iterator[Task]:
         code = tuple(text for column in preset.code if (text := _text(value.get(column))))
         if prompts or code:
             parts = [str(value[c]) for c in preset.id if isinstance(value.get(c), str | int)]
-            number = "/".join(parts) or str(position)
+            number = " ".join("/".join(parts).split()) or str(position)  # a line: it goes into details of refusals
             group = "/".join(str(value.get(c)) for c in preset.group) if preset.group else number
             yield Task(preset.name, number[:200].encode("utf-8", "replace").decode(), group, prompts, code)
     if not known:

@@ -19,6 +19,7 @@ from curate import inspect as inspect_command
 from curate import query as query_command
 from curate.config import BuildConfig
 from curate.console import parse_options, printable
+from curate.driver import build_dataset
 from curate.errors import CusetError, OptionError
 
 Write = Callable[..., Path]
@@ -123,6 +124,25 @@ def test_inspect_says_why_a_row_was_refused_and_shows_it(dataset: Path, capsys: 
     printed = capsys.readouterr().out
     assert "no_cuda" in printed
     assert "nothing here" in printed
+
+
+def test_inspect_names_the_row_that_its_source_calls_like_another(
+    write_rows: Write, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without ids a row is called by its line, from 1; a refused one by its number, from 0."""
+    source = write_rows([pair(1), {"prompt": "p", "response": "second"}, {"prompt": "p", "response": "third"}, pair(4)])
+    out = tmp_path / "out"
+    build_dataset(BuildConfig(source=(str(source),), out=out, model=str(model_folder), skip_scoring=True))
+    first = pl.read_parquet(out / "samples" / "*.parquet").filter(source_id="1")["sample_id"][0]
+    said = []
+    for name in ("1", "2", "3"):
+        inspect_command.run([str(out), name])
+        said.append(capsys.readouterr().out)
+    assert "row 1, in rows.jsonl called 2, was refused" in said[0]
+    assert f"rows.jsonl calls another row 1: its id is {first}" in said[0]
+    assert "row 2, in rows.jsonl called 3, was refused" in said[1]
+    assert "rows.jsonl calls another row 2: its id is 1" in said[1]
+    assert "another" not in said[2]
 
 
 @pytest.mark.parametrize(

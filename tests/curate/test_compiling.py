@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from curate.compiling import CompileResult, CompileSettings, compilable_texts
+from curate.compiling import CompileResult, CompileSettings, check_archs, compilable_texts
+from curate.compiling.cache import Cache
 from curate.compiling.judge import compile_blocks
 from curate.compiling.messages import clean_log, kernel_name, printable
 from curate.compiling.nvcc import nvcc_version
@@ -17,6 +19,7 @@ from curate.compiling.nvrtc import nvrtc_version
 from curate.compiling.pool import Worker
 from curate.compiling.standard import headers_for
 from curate.compiling.unit import make_unit
+from curate.errors import OptionError
 from curate.extract import extract_cuda
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc_version(), reason="NVRTC is not installed (extra `compile`)")
@@ -230,6 +233,29 @@ def test_no_compiler_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     result = compile_blocks([OK], NVRTC, tmp_path)
     assert (result.status, result.engine) == ("skipped", "none")
     assert "the extra `compile`" in result.log
+    cache = Cache(tmp_path)  # NVRTC may be repaired without any other version
+    cache.put("key", NVRTC, result)
+    assert cache.get("key", NVRTC) is None
+    cache.put("key", NVRTC, replace(result, log="no device code"))
+    assert cache.get("key", NVRTC) is not None
+    cache.close()
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_999", "garbage", "", "sm_90;rm", "compute_90", "90", "sm_90ff", "-sm_90"])
+def test_an_architecture_that_nobody_knows_is_no_fault_of_the_rows(arch: str) -> None:
+    with pytest.raises(OptionError, match="--arch") as error:
+        check_archs(["sm_90", arch])
+    assert "sm_80, " in str(error.value)
+    check_archs(["sm_80", "sm_90", "sm_90a"])
+
+
+@needs_nvrtc
+def test_an_nvcc_too_old_for_the_architecture_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("curate.compiling.judge.nvcc_version", lambda: "12.0")
+    monkeypatch.setattr("curate.compiling.judge.nvcc_archs", lambda: frozenset(("sm_80",)))
+    result = compile_blocks(["#include <cub/none.cuh>\n__global__ void k() { f(); }"], CompileSettings(), tmp_path)
+    assert (result.status, result.engine) == ("skipped", f"nvrtc {nvrtc_version()}")
 
 
 @needs_nvrtc

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curate.contamination import Match, References, load_references
+from curate.contamination.benchmarks import load_tasks
 from curate.contamination.classes import class_hashes
 from curate.duplicates import Fingerprint, fingerprint
 from curate.errors import SourceError
@@ -274,3 +275,10 @@ def test_large_and_hostile_texts_are_quick() -> None:
     ):
         list(class_hashes(text))
     assert time.process_time() - began < 20
+
+
+def test_the_name_of_a_task_is_one_line(tmp_path: Path) -> None:
+    """It goes into details of refusals, and from there to terminals and tables."""
+    file = tmp_path / "b.jsonl"
+    file.write_text(json.dumps({"task_id": "a\n# b\r\n\u2028c", "prompt": "words"}))
+    assert [task.id for task in load_tasks(str(file))] == ["a # b c"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from curate.errors import OptionError
-from curate.executing import ExecuteLimits, execute, has_main
+from curate.executing import ExecuteLimits, check_command, execute, has_main
 from curate.syntax import parse_cuda
 
 PROGRAM = "// größe\nint main() { return 0; }\n"
@@ -101,6 +101,20 @@ def test_the_environment_is_nearly_empty(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_command_that_cannot_be_split(command: str) -> None:
     with pytest.raises(OptionError):
         execute(command, PROGRAM)
+    with pytest.raises(OptionError, match="--execute"):
+        check_command(command)
+
+
+@pytest.mark.parametrize("command", ["no-such-command-cuset {}", "./check.sh {}", "/no/such/file", "/tmp", "{}"])
+def test_a_command_that_could_run_nothing_is_refused_before_any_row(command: str) -> None:
+    with pytest.raises(OptionError, match="--execute: ") as error:
+        check_command(command)
+    assert "\n" not in str(error.value)
+
+
+def test_commands_that_can_run_are_let_through() -> None:
+    check_command("sh -c 'exit 1' {}")
+    check_command(shlex.join([sys.executable, "./own.py"]))
 
 
 @pytest.mark.parametrize(

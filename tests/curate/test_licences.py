@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from curate.config import BuildConfig
 from curate.errors import OptionError
 from curate.licences import ALLOWED, is_allowed, needs_attribution, parse_option_license, resolve_license, spdx
 
@@ -214,3 +215,11 @@ def test_option() -> None:
     with pytest.raises(OptionError) as error:
         parse_option_license("x\n" * 100_000)
     assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("entry", ["MIT OR Apache-2.0", "MIT AND ISC", "mit, apache-2.0"])
+def test_an_entry_of_the_allow_list_is_one_licence(entry: str) -> None:
+    """An expression would be no symbol of any row's own: it would refuse MIT, and everything else."""
+    with pytest.raises(OptionError, match=r"--allow-license .*name one licence"):
+        BuildConfig(allow_license=(entry,))
+    assert BuildConfig(allow_license=("MIT", "GPL-2.0-only WITH Classpath-exception-2.0")).allow_license
