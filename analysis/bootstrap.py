@@ -23,7 +23,7 @@ _CELLS = 2**23
 """Multiplicities that are held at once."""
 
 
-def divided(total: NDArray[np.float64], number: NDArray[np.float64]) -> NDArray[np.float64]:
+def divided(total: NDArray[np.floating], number: NDArray[np.floating]) -> NDArray[np.float64]:
     """total / number, NaN where the number is 0."""
     return np.divide(total, number, out=np.full(np.broadcast(total, number).shape, np.nan), where=number > 0)
 
