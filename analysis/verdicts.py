@@ -45,7 +45,8 @@ def token_verdicts(t: TokenFinding, samples: int) -> Iterable[Verdict]:
     bare = t.control == "none"
     mean = Verdict(
         "sensitive tokens have the higher mean confidence", t.labels, t.control, "", t.gap, t.gap_low, t.gap_high, 0.0,
-        round(_SENSITIVE - _NEUTRAL, 4) if bare else None, f"difference of the means; paper: {_SENSITIVE} - {_NEUTRAL}" if bare else "difference of the means",
+        round(_SENSITIVE - _NEUTRAL, 4) if bare else None,
+        f"difference of the means; paper: {_SENSITIVE} - {_NEUTRAL}" if bare else "difference of the means",
     )  # fmt: skip
     whole = Verdict(
         "sensitive tokens are surer as a distribution", t.labels, t.control, "", t.cliffs_delta, t.cliffs_delta_low,
