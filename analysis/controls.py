@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.bootstrap import ShiftTest, shifted
+from analysis.bootstrap import ShiftTest
 from analysis.dataset import LABELS, Dataset
 from analysis.lexical import token_kinds
 from analysis.statistics import Counts
@@ -159,7 +159,9 @@ def control_tokens(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Contro
         for i, labels in enumerate(LABELS):
             for j, control in enumerate(CONTROLS):
                 if draws:
-                    _shift(tests[labels, control], batch, labels, np.flatnonzero(counted & kept[control]))
+                    chosen = np.flatnonzero(counted & kept[control])
+                    lengths = np.bincount(local[chosen], minlength=batch.samples)
+                    tests[labels, control].add(batch.confidence[chosen], batch.labels[labels][chosen], lengths)
                 for k, of_class in enumerate((batch.labels[labels], ~batch.labels[labels])):
                     chosen = np.flatnonzero(counted & kept[control] & of_class)
                     where, patterns = local[chosen], batch.patterns[chosen]
@@ -173,13 +175,6 @@ def control_tokens(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Contro
     numbers, sums, histograms = (np.concatenate(arrays, axis=3) for arrays in zip(*parts, strict=True))
     shift_p = {key: test.p if draws else math.nan for key, test in tests.items()}
     return Controlled(numbers, sums, histograms, by_value, np.concatenate(categories, axis=2), shift_p, unscored)
-
-
-def _shift(test: ShiftTest, batch: Batch, labels: str, chosen: NDArray[np.int64]) -> None:
-    ends = np.flatnonzero(np.diff(batch.sample[chosen])) + 1
-    pieces = (np.split(x[chosen], ends) for x in (batch.confidence, batch.labels[labels]))
-    for confidence, sensitive in zip(*pieces, strict=True):
-        test.add(shifted(confidence, sensitive))
 
 
 def _controls(batch: Batch, local: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:

@@ -25,6 +25,11 @@ def draw(random: np.random.Generator, gap: float) -> list[tuple[NDArray[np.float
     return result
 
 
+def joined(samples: list[tuple[NDArray[np.float64], NDArray[np.bool_]]]) -> tuple[NDArray[np.generic], ...]:
+    confidence, labels = (np.concatenate(x) for x in zip(*samples, strict=True))
+    return confidence, labels, np.array([len(c) for c, _ in samples])
+
+
 def sums_of(samples: list[tuple[NDArray[np.float64], NDArray[np.bool_]]]) -> NDArray[np.float64]:
     return np.array([(c[s].sum(), c[~s].sum(), s.sum(), (~s).sum()) for c, s in samples])
 
@@ -45,8 +50,7 @@ def quiet() -> dict[str, int]:
         _, (low, high) = bootstrap(sums, gap_of, draws=300, seed=repeat)
         found = paired(np.subtract(*divided(sums[:, :2], sums[:, 2:]).T))
         test = ShiftTest(draws=300, seed=repeat)
-        for confidence, labels in samples:
-            test.add(shifted(confidence, labels))
+        test.add(*joined(samples))
         pooled = [np.concatenate([c[s == of_class] for c, s in samples]) for of_class in (True, False)]
         loud["bootstrap"] += not low <= 0 <= high
         loud["student"] += not found.t_interval[0] <= 0 <= found.t_interval[1]
@@ -80,8 +84,7 @@ def test_a_planted_gap_is_found(gap: float) -> None:
         found = paired(np.subtract(*divided(sums[:, :2], sums[:, 2:]).T))
         assert found.wilcoxon_p < 0.01
         test = ShiftTest(300)
-        for confidence, labels in samples:
-            test.add(shifted(confidence, labels))
+        test.add(*joined(samples))
         assert test.p < 0.01
     assert covered >= 33  # of 40 at 95 %: 33 or fewer once in two thousand
 
@@ -110,11 +113,22 @@ def test_equals_the_bootstrap_of_scipy() -> None:
 
 def test_shifts_are_those_of_rolled_labels() -> None:
     random = np.random.default_rng(0)
-    for size in (2, 3, 17, 120):
-        confidence, labels = random.random(size), np.arange(size) % 3 == 0
-        expected = [confidence[r].mean() - confidence[~r].mean() for r in (np.roll(labels, k) for k in range(size))]
-        assert shifted(confidence, labels) == pytest.approx(expected)
-    assert len(shifted(np.ones(3), np.ones(3, bool))) == 0
+    samples = [(random.random(n), random.random(n) < 0.4) for n in [*random.integers(2, 60, 80).tolist(), 1, 400]]
+    samples += [
+        (random.random(9), np.ones(9, bool)),
+        (random.random(9), np.zeros(9, bool)),
+        (np.empty(0), np.empty(0, bool)),
+    ]
+    expected = sorted(
+        [c[r].mean() - c[~r].mean() for r in (np.roll(s, k) for k in range(len(s)))]
+        for c, s in samples
+        if 0 < s.sum() < len(s)
+    )
+    found = sorted(
+        list(row[:n]) for rows, lengths in shifted(*joined(samples)) for row, n in zip(rows, lengths, strict=True)
+    )
+    assert len(found) == len(expected) > 70
+    assert all(ours == pytest.approx(theirs) for ours, theirs in zip(found, expected, strict=True))
 
 
 def test_nothing_to_draw_from_has_no_interval() -> None:
