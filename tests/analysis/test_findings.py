@@ -232,6 +232,28 @@ def test_json_and_csv_hold_every_number(tmp_path: Path) -> None:
     )
 
 
+def test_few_samples_decide_nothing(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    found = find(opened(plant(tmp_path, [sample(random, 0.9, 0.3) for _ in range(9)])), draws=100)
+    assert {v.verdict for v in found.verdicts} == {"undecided"}
+    assert "only 9 samples" in verdict(found, "higher mean").note
+    assert verdict(found, "higher mean").low > 0
+
+
+def test_label_sets_are_compared(tmp_path: Path) -> None:
+    kinds = [0] * 4 + [1] * 3 + [2] * 2 + [3]  # neither, category, statement, both
+    means = [0.25, 0.5, 0.75, 1.0]
+    samples = [
+        Planted([" a"] * 10, [means[k] for k in kinds], [k % 2 for k in kinds], [k > 1 for k in kinds])
+        for _ in range(12)
+    ]
+    found = find(opened(plant(tmp_path, samples)), draws=50)
+    assert [(o.sensitive_by, o.tokens, o.share) for o in found.overlap] == [
+        ("neither", 48, 0.4), ("category", 36, 0.3), ("statement", 24, 0.2), ("both", 12, 0.1),
+    ]  # fmt: skip
+    assert [o.mean for o in found.overlap] == pytest.approx(means, abs=1e-3)
+
+
 def test_damage_is_one_line(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     dataset = opened(plant(tmp_path, [sample(random, 0.8, 0.6)]))
