@@ -103,8 +103,8 @@ FIGURE = Figure(
     name="models",
     title="The gap across models",
     caption="Mean confidence of sensitive less that of neutral code tokens, one dataset a row, the smallest model on"
-    " top (sizes as their names tell them). Right of the line: sensitive tokens are surer, as the paper says. Intervals:"
-    " whole samples are drawn.",
+    " top (sizes as their names tell them). Right of the line: sensitive tokens are surer, as the paper says."
+    " Intervals are by samples.",
     data=data,
     draw=draw,
     needs_several=True,

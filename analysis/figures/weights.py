@@ -46,20 +46,19 @@ def draw(frame: pl.DataFrame) -> Canvas:
         histogram.set_xlabel("sample weight w (from 0 to 1)")
         histogram.yaxis.set_major_locator(MaxNLocator(integer=True))
         if len(rows) > POINTS:
-            hexagons = scatter.hexbin(length, weight, xscale="log", gridsize=40, bins="log", cmap="cividis_r", mincnt=1)
+            hexagons = scatter.hexbin(length, weight, xscale="log", gridsize=40, cmap="cividis_r", mincnt=1)
             panel.colorbar(hexagons, ax=scatter, label="samples (number)", format=lambda v, at: f"{v:,.0f}")
         else:
             scatter.plot(
                 length, weight, "o", color=CLASS_COLOURS["neutral"], alpha=0.55, markersize=4, markeredgewidth=0
             )
         window = rows["window"][0]
-        scatter.axvline(window, color="black", linestyle=":", linewidth=1.1, label=f"window, {window} tokens")
-        scatter.legend(loc="lower right", frameon=True)
+        scatter.axvline(window, color="black", linestyle=":", linewidth=1.1)
         log_axis(scatter, "x", ticks)
         scatter.set_xlim(min(lengths.min(), window) / 1.15, max(lengths.max(), window) * 1.15)
         scatter.set_ylim(edges[0], edges[-1])
         scatter.set_title(f"rank correlation ρ = {rows['spearman'][0]:+.2f} ({len(rows):,} samples)", fontsize=10)
-        scatter.set_xlabel("length of the response (tokens)")
+        scatter.set_xlabel(f"length of the response (tokens; dotted: {window})")
         scatter.set_ylabel("sample weight w (from 0 to 1)")
     return canvas
 
