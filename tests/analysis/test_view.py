@@ -309,6 +309,19 @@ def test_without_scores_it_shows_labels_and_says_so(visit: Any, build: Callable[
         page.keyboard.press(key)
 
 
+def test_text_that_no_token_covers_is_shown_too(visit: Any, build: Callable[..., Dataset], tmp_path: Path) -> None:
+    """With --context raw the tokens are those of the code alone."""
+    dataset = build("raw", StubScorer(), context="raw")
+    view.write_view(dataset, tmp_path / "view.html")
+    page = visit(tmp_path / "view.html", scheme="dark")
+    row = stored(dataset)[0]
+    assert row["response"].startswith("Here is the kernel:")
+    assert page.locator("#code").text_content() == row["response"]
+    assert page.locator("#code > s").first.text_content().startswith("Here is the kernel:")
+    assert "Here" not in "".join(page.locator(".t").all_text_contents())
+    assert counts(page) == expected_counts(row, 0.1)
+
+
 def test_the_file_holds_no_markup_of_the_corpus(page_file: Path) -> None:
     text = html.unescape(page_file.read_text(encoding="utf-8"))
     assert "<img" not in text
