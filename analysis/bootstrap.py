@@ -1,0 +1,135 @@
+"""Intervals and tests that take samples, not tokens, for the independent observations.
+
+The tokens of a sample hang together, so a test that counts each of them as an observation is far too sure. The
+bootstrap here draws whole samples; every statistic is a function of sums over samples, so a draw is one product of a
+row of multiplicities with the samples' sums. The test within samples shifts a sample's labels around its tokens in a
+circle, which keeps the runs that labels form and the likeness of neighbours in confidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft, stats
+
+__all__ = ["Interval", "Paired", "bootstrap", "divided", "interval", "paired", "resampled", "shift_p", "shifted"]
+
+Interval = tuple[float, float]
+
+_CELLS = 2**23
+"""Multiplicities that are held at once."""
+
+
+def divided(total: NDArray[np.floating], number: NDArray[np.floating]) -> NDArray[np.float64]:
+    """total / number, NaN where the number is 0."""
+    return np.divide(total, number, out=np.full(np.broadcast(total, number).shape, np.nan), where=number > 0)
+
+
+def resampled(sums: NDArray[np.floating], draws: int = 1000, seed: int = 0) -> NDArray[np.floating]:
+    """(draws, K): the totals of the samples' sums (N, K) over N samples drawn with replacement.
+
+    The same seed draws the same samples for every statistic of the same N.
+    """
+    samples = len(sums)
+    random = np.random.default_rng(seed)
+    parts = [sums[:0]]
+    step = max(1, _CELLS // max(samples, 1))
+    for done in range(0, draws if samples else 0, step):
+        rows = min(step, draws - done)
+        drawn = random.integers(0, samples, (rows, samples)) + np.arange(rows)[:, None] * samples
+        times = np.bincount(drawn.ravel(), minlength=rows * samples).reshape(rows, samples)
+        parts.append(times.astype(sums.dtype) @ sums)
+    return np.concatenate(parts)
+
+
+def interval(drawn: NDArray[np.floating], level: float = 0.95) -> Interval:
+    """The middle `level` of what was drawn (percentile bootstrap); NaN where a draw gave nothing in more than 1 - level
+    of the cases."""
+    there = drawn[np.isfinite(drawn)]
+    if len(there) == 0 or len(there) < level * len(drawn):
+        return float("nan"), float("nan")
+    low, high = np.quantile(there, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def bootstrap(
+    sums: NDArray[np.floating],
+    statistic: Callable[[NDArray[np.floating]], NDArray[np.floating]],
+    draws: int = 1000,
+    seed: int = 0,
+) -> tuple[float, Interval]:
+    """A statistic of totals with its 95 % interval by samples. `sums` (N, K); `statistic`: (..., K) -> (...)."""
+    value = float(statistic(sums.sum(axis=0, dtype=np.float64)[None])[0])
+    return value, interval(statistic(resampled(sums, draws, seed)))
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The difference sensitive - neutral within each sample that has tokens of both, each sample counting once.
+
+    `t_interval`: 95 %, Student. `wilcoxon_p`: signed rank. `swap_p`: permutation test in which a sample's two means
+    change places. All NaN for fewer than two samples.
+    """
+
+    samples: int
+    mean: float
+    t_interval: Interval
+    wilcoxon_p: float
+    swap_p: float
+    positive: float
+    """Share of samples in which sensitive tokens are surer."""
+
+
+def paired(differences: NDArray[np.float64], draws: int = 1000, seed: int = 0) -> Paired:
+    """`differences` (N,): NaN for samples without tokens of both classes."""
+    found = differences[np.isfinite(differences)]
+    nothing = float("nan")
+    if len(found) < 2 or not np.ptp(found):
+        mean = float(found.mean()) if len(found) else nothing
+        positive = float((found > 0).mean()) if len(found) else nothing
+        return Paired(len(found), mean, (nothing, nothing), nothing, nothing, positive)
+    t_low, t_high = stats.ttest_1samp(found, 0).confidence_interval()
+    swap = stats.permutation_test(
+        (found,), lambda x, axis: x.mean(axis=axis), permutation_type="samples", vectorized=True,
+        n_resamples=draws, batch=max(1, _CELLS // len(found)), rng=np.random.default_rng(seed),
+    )  # fmt: skip
+    return Paired(
+        samples=len(found),
+        mean=float(found.mean()),
+        t_interval=(float(t_low), float(t_high)),
+        wilcoxon_p=float(stats.wilcoxon(found).pvalue),
+        swap_p=float(swap.pvalue),
+        positive=float((found > 0).mean()),
+    )
+
+
+def shifted(confidence: NDArray[np.float64], labels: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(T,): the paired difference of one sample for each shift of its labels around its T tokens, the true one first.
+    Empty where a class has no token."""
+    tokens, sensitive = len(confidence), int(labels.sum())
+    if not 0 < sensitive < tokens:
+        return np.empty(0)
+    size = fft.next_fast_len(tokens, real=True)
+    spectrum = np.conj(fft.rfft(labels.astype(float), 2 * size)) * fft.rfft(np.tile(confidence, 2), 2 * size)
+    sums = fft.irfft(spectrum, 2 * size)[:tokens]
+    return np.asarray(sums / sensitive - (confidence.sum() - sums) / (tokens - sensitive))
+
+
+def shift_p(every: Iterator[NDArray[np.float64]], draws: int = 1000, seed: int = 0) -> float:
+    """Two-sided p of the mean paired difference when each sample's labels are shifted at random: the share of draws at
+    least as far from 0, the true one counted among them. `every`: what `shifted` gives of each sample. NaN without a
+    sample."""
+    random = np.random.default_rng(seed)
+    null, true, samples = np.zeros(draws), 0.0, 0
+    for differences in every:
+        if len(differences):
+            null += differences[random.integers(0, len(differences), draws)]
+            true += differences[0]
+            samples += 1
+    if not samples:
+        return float("nan")
+    beyond = np.abs(null) >= abs(true) * (1 - 1e-9)
+    return float((1 + beyond.sum()) / (1 + draws))

@@ -1,0 +1,166 @@
+"""The numbers behind the paper's claims on one dataset, each with an interval by samples, and the verdicts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from analysis.controls import CONTROLS, Controlled, control_tokens
+from analysis.dataset import LABELS, Dataset
+from analysis.measures import (
+    RULES,
+    CategoryFinding,
+    TokenFinding,
+    WindowFinding,
+    category_findings,
+    shift_test,
+    token_finding,
+    window_finding,
+)
+from analysis.verdicts import NOTES, Verdict, token_verdicts, window_verdicts
+from analysis.windows import windows_by_sample
+
+__all__ = ["Findings", "find"]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All of one dataset. `missing`: what could not be computed, and why, one sentence each; `notes`: how to read the
+    rest."""
+
+    dataset: str
+    model: str
+    context: str
+    samples: int
+    code_tokens: int
+    unscored_tokens: int
+    draws: int
+    seed: int
+    tokens: tuple[TokenFinding, ...] = ()
+    categories: tuple[CategoryFinding, ...] = ()
+    windows: tuple[WindowFinding, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """One JSON object; what does not exist is null, never NaN."""
+        return json.dumps(_plain(asdict(self)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def to_csv(self) -> str:
+        """One line a number: section, dataset, labels, control, name, number, low, high, paper, verdict."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(
+            ["section", "dataset", "labels", "control", "name", "number", "low", "high", "paper", "verdict"]
+        )
+        for v in self.verdicts:
+            row = [v.claim, v.number, v.low, v.high, v.paper, v.verdict]
+            writer.writerow(["verdict", self.dataset, v.labels, v.control, *map(_cell, row)])
+        for section, rows in (("tokens", self.tokens), ("category", self.categories), ("windows", self.windows)):
+            for name, labels, control, number, low, high in _long(rows):
+                row = [name, number, low, high, None, None]
+                writer.writerow([section, self.dataset, labels, control, *map(_cell, row)])
+        return out.getvalue()
+
+
+def find(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Findings:
+    """The findings of a dataset; intervals and tests from `draws` draws, the same for the same seed.
+
+    Never fails for want of data: `missing` says what is not there. Raises DatasetError where the files are damaged.
+    """
+    head: dict[str, Any] = {
+        "dataset": dataset.name,
+        "model": dataset.model,
+        "context": str(dataset.manifest["config"].get("context", "")),
+        "samples": dataset.samples,
+        "draws": draws,
+        "seed": seed,
+    }
+    if not dataset.scored:
+        why = "no sample" if not dataset.samples else "no scores: it was built with --skip-scoring"
+        return Findings(**head, code_tokens=0, unscored_tokens=0, missing=(f"The dataset has {why}.",))
+    controlled = control_tokens(dataset)
+    tokens = tuple(
+        token_finding(
+            controlled,
+            labels,
+            control,
+            shift_test(dataset, labels, draws, seed) if control == "none" else math.nan,
+            draws,
+            seed,
+        )
+        for labels in LABELS
+        for control in CONTROLS
+    )
+    plain = {t.labels: t for t in tokens if t.control == "none"}
+    thresholds = {labels: t.neutral_mean for labels, t in plain.items()}
+    counted = windows_by_sample(dataset, thresholds)
+    windows = tuple(
+        window_finding(counted[labels], labels, rule, thresholds[labels], draws=draws, seed=seed)
+        for labels in LABELS
+        for rule in RULES
+    )
+    verdicts = [v for t in tokens for v in token_verdicts(t, controlled.samples)]
+    verdicts += [v for w in windows for v in window_verdicts(w)]
+    first = plain["statement"]
+    return Findings(
+        **head,
+        code_tokens=first.sensitive_tokens + first.neutral_tokens,
+        unscored_tokens=controlled.unscored,
+        tokens=tokens,
+        categories=tuple(category_findings(controlled, draws, seed)),
+        windows=windows,
+        verdicts=tuple(verdicts),
+        missing=tuple(_missing(dataset, tokens, windows, controlled)),
+        notes=NOTES,
+    )
+
+
+def _missing(
+    dataset: Dataset, tokens: Sequence[TokenFinding], windows: Sequence[WindowFinding], c: Controlled
+) -> Iterable[str]:
+    if c.samples < dataset.samples:
+        yield f"{dataset.samples - c.samples} samples have no scores and are left out."
+    if c.unscored:
+        yield f"{c.unscored} code tokens have a score that is not a number and are left out."
+    for t in tokens:
+        if not t.sensitive_tokens or not t.neutral_tokens:
+            absent = " and ".join(
+                name for name, n in (("sensitive", t.sensitive_tokens), ("neutral", t.neutral_tokens)) if not n
+            )
+            yield f"No {absent} code token by {t.labels} labels (control: {t.control}): nothing to compare."
+    for w in windows:
+        if w.rule == "touching" and not w.windows:
+            yield f"No sample has a window of {w.length} code tokens: no low windows ({w.labels} labels)."
+        elif w.rule == "touching" and not w.low_windows:
+            yield f"No window is low by {w.labels} labels: no share of low windows."
+
+
+def _plain(value: Any) -> Any:
+    """The value with None for what is not finite."""
+    if isinstance(value, dict):
+        return {name: _plain(v) for name, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cell(value: object) -> object:
+    return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else value
+
+
+def _long(rows: Sequence[TokenFinding | CategoryFinding | WindowFinding]) -> Iterator[tuple[object, ...]]:
+    """(name, labels, control, number, low, high) of every number."""
+    for row in rows:
+        values = {f.name: getattr(row, f.name) for f in fields(row)}
+        labels = values.pop("labels", "category")
+        control = values.pop("control", values.pop("rule", values.pop("category", "")))
+        for name, number in values.items():
+            if not name.endswith(("_low", "_high")) or f"{name.rpartition('_')[0]}" not in values:
+                yield name, labels, control, number, values.get(f"{name}_low"), values.get(f"{name}_high")
