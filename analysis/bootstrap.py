@@ -8,19 +8,23 @@ circle, which keeps the runs that labels form and the likeness of neighbours in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, stats
 
-__all__ = ["Interval", "Paired", "bootstrap", "divided", "interval", "paired", "resampled", "shift_p", "shifted"]
+__all__ = ["Interval", "Paired", "ShiftTest", "bootstrap", "divided", "interval", "paired", "resampled", "shifted"]
 
 Interval = tuple[float, float]
 
-_CELLS = 2**23
-"""Multiplicities that are held at once."""
+_CELLS = 2**21
+"""Multiplicities that are worked on at once."""
+
+_KEPT = 2**26
+"""Multiplicities, a byte each, that are kept for the next statistic of as many samples."""
 
 
 def divided(total: NDArray[np.floating], number: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -33,16 +37,32 @@ def resampled(sums: NDArray[np.floating], draws: int = 1000, seed: int = 0) -> N
 
     The same seed draws the same samples for every statistic of the same N.
     """
-    samples = len(sums)
-    random = np.random.default_rng(seed)
     parts = [sums[:0]]
+    for times in _multiplicities(len(sums), draws, seed):
+        parts.append(times.astype(sums.dtype) @ sums)
+    return np.concatenate(parts)
+
+
+@lru_cache(maxsize=2)
+def _kept_multiplicities(samples: int, draws: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
+    return tuple(_drawn_multiplicities(samples, draws, seed))
+
+
+def _multiplicities(samples: int, draws: int, seed: int) -> Iterable[NDArray[np.uint8]]:
+    """(rows, samples): how often each draw holds each sample, a few draws at a time."""
+    if samples * draws > _KEPT:
+        return _drawn_multiplicities(samples, draws, seed)
+    return _kept_multiplicities(samples, draws, seed)
+
+
+def _drawn_multiplicities(samples: int, draws: int, seed: int) -> Iterator[NDArray[np.uint8]]:
+    random = np.random.default_rng(seed)
     step = max(1, _CELLS // max(samples, 1))
     for done in range(0, draws if samples else 0, step):
         rows = min(step, draws - done)
         drawn = random.integers(0, samples, (rows, samples)) + np.arange(rows)[:, None] * samples
-        times = np.bincount(drawn.ravel(), minlength=rows * samples).reshape(rows, samples)
-        parts.append(times.astype(sums.dtype) @ sums)
-    return np.concatenate(parts)
+        times = np.bincount(drawn.ravel(), minlength=rows * samples)
+        yield np.minimum(times, 255).astype(np.uint8).reshape(rows, samples)
 
 
 def interval(drawn: NDArray[np.floating], level: float = 0.95) -> Interval:
@@ -70,38 +90,31 @@ def bootstrap(
 class Paired:
     """The difference sensitive - neutral within each sample that has tokens of both, each sample counting once.
 
-    `t_interval`: 95 %, Student. `wilcoxon_p`: signed rank. `swap_p`: permutation test in which a sample's two means
-    change places. All NaN for fewer than two samples.
+    `t_interval`: 95 %, Student; `wilcoxon_p`: signed rank. NaN for fewer than two samples, or without a spread.
     """
 
     samples: int
     mean: float
     t_interval: Interval
     wilcoxon_p: float
-    swap_p: float
     positive: float
     """Share of samples in which sensitive tokens are surer."""
 
 
-def paired(differences: NDArray[np.float64], draws: int = 1000, seed: int = 0) -> Paired:
+def paired(differences: NDArray[np.float64]) -> Paired:
     """`differences` (N,): NaN for samples without tokens of both classes."""
     found = differences[np.isfinite(differences)]
     nothing = float("nan")
     if len(found) < 2 or not np.ptp(found):
         mean = float(found.mean()) if len(found) else nothing
         positive = float((found > 0).mean()) if len(found) else nothing
-        return Paired(len(found), mean, (nothing, nothing), nothing, nothing, positive)
+        return Paired(len(found), mean, (nothing, nothing), nothing, positive)
     t_low, t_high = stats.ttest_1samp(found, 0).confidence_interval()
-    swap = stats.permutation_test(
-        (found,), lambda x, axis: x.mean(axis=axis), permutation_type="samples", vectorized=True,
-        n_resamples=draws, batch=max(1, _CELLS // len(found)), rng=np.random.default_rng(seed),
-    )  # fmt: skip
     return Paired(
         samples=len(found),
         mean=float(found.mean()),
         t_interval=(float(t_low), float(t_high)),
         wilcoxon_p=float(stats.wilcoxon(found).pvalue),
-        swap_p=float(swap.pvalue),
         positive=float((found > 0).mean()),
     )
 
@@ -118,18 +131,27 @@ def shifted(confidence: NDArray[np.float64], labels: NDArray[np.bool_]) -> NDArr
     return np.asarray(sums / sensitive - (confidence.sum() - sums) / (tokens - sensitive))
 
 
-def shift_p(every: Iterator[NDArray[np.float64]], draws: int = 1000, seed: int = 0) -> float:
-    """Two-sided p of the mean paired difference when each sample's labels are shifted at random: the share of draws at
-    least as far from 0, the true one counted among them. `every`: what `shifted` gives of each sample. NaN without a
-    sample."""
-    random = np.random.default_rng(seed)
-    null, true, samples = np.zeros(draws), 0.0, 0
-    for differences in every:
+class ShiftTest:
+    """The mean paired difference against what it would be if each sample's labels were shifted at random."""
+
+    def __init__(self, draws: int = 1000, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed)
+        self._null = np.zeros(draws)
+        self._true = 0.0
+        self._samples = 0
+
+    def add(self, differences: NDArray[np.float64]) -> None:
+        """What `shifted` gives of one sample; one without a class adds nothing."""
         if len(differences):
-            null += differences[random.integers(0, len(differences), draws)]
-            true += differences[0]
-            samples += 1
-    if not samples:
-        return float("nan")
-    beyond = np.abs(null) >= abs(true) * (1 - 1e-9)
-    return float((1 + beyond.sum()) / (1 + draws))
+            self._null += differences[self._random.integers(0, len(differences), len(self._null))]
+            self._true += differences[0]
+            self._samples += 1
+
+    @property
+    def p(self) -> float:
+        """Two-sided: the share of draws at least as far from 0, the true one counted among them; NaN without a
+        sample."""
+        if not self._samples:
+            return float("nan")
+        beyond = np.abs(self._null) >= abs(self._true) * (1 - 1e-9)
+        return float((1 + beyond.sum()) / (1 + len(self._null)))

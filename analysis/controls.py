@@ -6,6 +6,7 @@ with and without each control is a sum over counts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from analysis.bootstrap import ShiftTest, shifted
 from analysis.dataset import LABELS, Dataset
 from analysis.lexical import token_kinds
 from analysis.statistics import Counts
@@ -46,7 +48,8 @@ _BIN_OF = np.searchsorted(_EDGES, _CONFIDENCES).astype(np.int64)
 @dataclass(frozen=True, eq=False)
 class Batch:
     """The tokens of some samples, (T,) each. `sample`: number of the sample in the dataset, from 0, rising. `patterns`:
-    the bits of the float16 log-probability. `scored`: it has one."""
+    the bits of the float16 log-probability. `scored`: it has one, see
+    `statistics.FINITE`."""
 
     first_sample: int
     samples: int
@@ -90,7 +93,7 @@ def _batch(rows: pa.RecordBatch, done: int) -> Batch:
         sample=np.repeat(np.arange(done, done + rows.num_rows), lengths),
         patterns=patterns,
         confidence=_CONFIDENCES[patterns],
-        scored=~np.isnan(logprob),
+        scored=logprob < 1,
         in_code=in_code,
         category=category,
         labels={"statement": statement, "category": category > 0},
@@ -109,7 +112,8 @@ class Controlled:
 
     `numbers`, `sums` (labels, controls, 2, N): tokens, and the sum of their confidence. `histograms` (labels, controls,
     2, N, BINS). `by_value` (labels, controls, 2, V). `categories` (2, categories, N): numbers and sums by category.
-    `unscored`: code tokens without a score (NaN), which nothing else counts.
+    `shift_p`: of `bootstrap.ShiftTest`, by (labels, control). `unscored`: code tokens without a score (NaN), which
+    nothing else counts.
     """
 
     numbers: NDArray[np.float64]
@@ -117,6 +121,7 @@ class Controlled:
     histograms: NDArray[np.float32]
     by_value: NDArray[np.int64]
     categories: NDArray[np.float64]
+    shift_p: dict[tuple[str, str], float]
     unscored: int
 
     @property
@@ -132,11 +137,16 @@ class Controlled:
         return Counts(values, *merged)
 
 
-def control_tokens(dataset: Dataset) -> Controlled:
-    """Counts the tokens of a scored dataset in one pass. Memory: 12 KiB a sample."""
+def control_tokens(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Controlled:
+    """Counts the tokens of a scored dataset in one pass; `draws` of the shift test, 0 to leave it out.
+
+    Memory: 12 KiB a sample.
+    """
     by_value = np.zeros((len(LABELS), len(CONTROLS), 2, _VALUES), np.int64)
-    parts: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]] = []
-    categories = []
+    empty = np.zeros((len(LABELS), len(CONTROLS), 2, 0))
+    parts = [(empty, empty, np.zeros((*empty.shape, BINS), np.float32))]
+    categories = [np.zeros((2, len(CATEGORIES), 0))]
+    tests = {(labels, control): ShiftTest(draws, seed) for labels in LABELS for control in CONTROLS}
     unscored = 0
     for batch in batches(dataset, ("response", "code_spans", "input_ids", "prompt_tokens", "char_start", "char_end")):
         counted = batch.in_code & batch.scored
@@ -148,6 +158,8 @@ def control_tokens(dataset: Dataset) -> Controlled:
         histograms = np.zeros((*shape, BINS), np.float32)
         for i, labels in enumerate(LABELS):
             for j, control in enumerate(CONTROLS):
+                if draws:
+                    _shift(tests[labels, control], batch, labels, np.flatnonzero(counted & kept[control]))
                 for k, of_class in enumerate((batch.labels[labels], ~batch.labels[labels])):
                     chosen = np.flatnonzero(counted & kept[control] & of_class)
                     where, patterns = local[chosen], batch.patterns[chosen]
@@ -158,10 +170,16 @@ def control_tokens(dataset: Dataset) -> Controlled:
                     by_value[i, j, k] += np.bincount(patterns, minlength=_VALUES)
         parts.append((numbers, sums, histograms))
         categories.append(_by_category(batch, local, counted))
-    if not parts:
-        raise DatasetError(f"{dataset.path}: has no sample with scores")
-    joined = [np.concatenate(arrays, axis=3) for arrays in zip(*parts, strict=True)]
-    return Controlled(joined[0], joined[1], joined[2], by_value, np.concatenate(categories, axis=2), unscored)
+    numbers, sums, histograms = (np.concatenate(arrays, axis=3) for arrays in zip(*parts, strict=True))
+    shift_p = {key: test.p if draws else math.nan for key, test in tests.items()}
+    return Controlled(numbers, sums, histograms, by_value, np.concatenate(categories, axis=2), shift_p, unscored)
+
+
+def _shift(test: ShiftTest, batch: Batch, labels: str, chosen: NDArray[np.int64]) -> None:
+    ends = np.flatnonzero(np.diff(batch.sample[chosen])) + 1
+    pieces = (np.split(x[chosen], ends) for x in (batch.confidence, batch.labels[labels]))
+    for confidence, sensitive in zip(*pieces, strict=True):
+        test.add(shifted(confidence, sensitive))
 
 
 def _controls(batch: Batch, local: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:

@@ -18,7 +18,6 @@ from analysis.measures import (
     TokenFinding,
     WindowFinding,
     category_findings,
-    shift_test,
     token_finding,
     window_finding,
 )
@@ -85,19 +84,8 @@ def find(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Findings:
     if not dataset.scored:
         why = "no sample" if not dataset.samples else "no scores: it was built with --skip-scoring"
         return Findings(**head, code_tokens=0, unscored_tokens=0, missing=(f"The dataset has {why}.",))
-    controlled = control_tokens(dataset)
-    tokens = tuple(
-        token_finding(
-            controlled,
-            labels,
-            control,
-            shift_test(dataset, labels, draws, seed) if control == "none" else math.nan,
-            draws,
-            seed,
-        )
-        for labels in LABELS
-        for control in CONTROLS
-    )
+    controlled = control_tokens(dataset, draws, seed)
+    tokens = tuple(token_finding(controlled, labels, control, draws, seed) for labels in LABELS for control in CONTROLS)
     plain = {t.labels: t for t in tokens if t.control == "none"}
     thresholds = {labels: t.neutral_mean for labels, t in plain.items()}
     counted = windows_by_sample(dataset, thresholds)

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.bootstrap import Interval, bootstrap, divided, interval, paired, resampled, shift_p, shifted
-from analysis.controls import CONTROLS, Controlled, batches
-from analysis.dataset import LABELS, Dataset
+from analysis.bootstrap import Interval, bootstrap, divided, interval, paired, resampled
+from analysis.controls import CONTROLS, Controlled
+from analysis.dataset import LABELS
 from analysis.statistics import auc, cliffs_delta, ks, means, medians
 from curate.store import ANALYSIS_WINDOW
 from curate.taxonomy import CATEGORIES
 
 __all__ = [
-    "RULES", "CategoryFinding", "TokenFinding", "WindowFinding", "category_findings", "shift_test", "token_finding",
+    "RULES", "CategoryFinding", "TokenFinding", "WindowFinding", "category_findings", "token_finding",
     "window_finding",
 ]  # fmt: skip
 
@@ -31,8 +31,8 @@ RULES = {"touching": "any of its tokens is sensitive", "above": "more of it is s
 class TokenFinding:
     """Confidence of sensitive and neutral code tokens under a label set and a control. Fields that end in _low and
     _high: 95 % interval by samples of the field before. `paired_*`: difference within samples, each counting once.
-    `ks_p` takes tokens for independent. `shift_p`: permutation test that shifts labels within samples (only without
-    control, since tokens between those kept make no circle)."""
+    `ks_p` takes tokens for independent. `wilcoxon_p` is of the same differences, `shift_p` of a
+    permutation test of them that shifts labels within samples (`bootstrap.ShiftTest`)."""
 
     labels: str
     control: str
@@ -57,7 +57,6 @@ class TokenFinding:
     paired_high: float
     paired_positive: float
     wilcoxon_p: float
-    swap_p: float
     shift_p: float
 
 
@@ -103,22 +102,20 @@ class WindowFinding:
     lift_high: float
 
 
-def token_finding(
-    c: Controlled, labels: str, control: str, shift: float = math.nan, draws: int = 1000, seed: int = 0
-) -> TokenFinding:
-    """`shift`: what `shift_test` gives."""
+def token_finding(c: Controlled, labels: str, control: str, draws: int = 1000, seed: int = 0) -> TokenFinding:
+    """All of one label set under one control."""
     i, j = tuple(LABELS).index(labels), tuple(CONTROLS).index(control)
     counts = c.counts(labels, control)
     numbers, sums = c.numbers[i, j], c.sums[i, j]
     _, gap = bootstrap(np.concatenate([sums, numbers]).T, _gap, draws, seed)
     delta = cliffs_delta(counts)
-    within = paired(np.subtract(*divided(sums, numbers)), draws, seed)
+    within = paired(np.subtract(*divided(sums, numbers)))
     mean, median, (distance, p) = means(counts), medians(counts), ks(counts)
     delta_low, delta_high = _delta_interval(c.histograms[i, j], delta, draws, seed)
     return TokenFinding(
         labels, control, *counts.tokens, *mean, *median, mean[0] - mean[1], *gap, distance, p, delta, delta_low,
         delta_high, auc(counts), within.samples, within.mean, *within.t_interval, within.positive, within.wilcoxon_p,
-        within.swap_p, shift,
+        c.shift_p[labels, control],
     )  # fmt: skip
 
 
@@ -142,19 +139,6 @@ def _binned_delta(totals: NDArray[Any], bins: int) -> NDArray[np.float64]:
     below = np.cumsum(neutral, axis=1) - neutral / 2
     pairs = sensitive.sum(axis=1) * neutral.sum(axis=1)
     return 2 * divided((sensitive * below).sum(axis=1), pairs) - 1
-
-
-def shift_test(dataset: Dataset, labels: str, draws: int = 1000, seed: int = 0) -> float:
-    """`bootstrap.shift_p` over the code tokens of a dataset that have a score."""
-
-    def every() -> Iterable[NDArray[np.float64]]:
-        for batch in batches(dataset):
-            chosen = np.flatnonzero(batch.in_code & batch.scored)
-            ends = np.flatnonzero(np.diff(batch.sample[chosen])) + 1
-            pieces = (np.split(x[chosen], ends) for x in (batch.confidence, batch.labels[labels]))
-            yield from (shifted(c, sensitive) for c, sensitive in zip(*pieces, strict=True))
-
-    return shift_p(iter(every()), draws, seed)
 
 
 def category_findings(c: Controlled, draws: int = 1000, seed: int = 0) -> Iterable[CategoryFinding]:

@@ -16,8 +16,9 @@ from analysis.dataset import LABELS, Dataset
 
 __all__ = ["FINITE", "Counts", "auc", "cliffs_delta", "ks", "means", "medians", "token_counts"]
 
-FINITE = "logprob IS NOT NULL AND NOT isnan(logprob)"
-"""Condition on the view `tokens`: the token has a score. A probability of 0 (log -inf) is one."""
+FINITE = "logprob < 1"
+"""Condition on the view `tokens`: the token has a score. A probability of 0 (log -inf) is one; null, NaN (to DuckDB the
+greatest number) and what no probability's logarithm is, rounding apart, are none."""
 
 
 @dataclass(frozen=True, eq=False)
