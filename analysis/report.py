@@ -157,7 +157,9 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def interval(low: float, high: float, digits: int = 3) -> str:
     """[low, high], or a dash."""
-    return "–" if not (math.isfinite(low) and math.isfinite(high)) else f"[{number(low, digits)}, {number(high, digits)}]"
+    return (
+        "–" if not (math.isfinite(low) and math.isfinite(high)) else f"[{number(low, digits)}, {number(high, digits)}]"
+    )
 
 
 def _claims(found: Sequence[Findings]) -> list[dict[str, Any]]:
