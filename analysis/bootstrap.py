@@ -23,6 +23,9 @@ Interval = tuple[float, float]
 _CELLS = 2**21
 """Multiplicities that are worked on at once."""
 
+_ROWS = 32
+"""Samples whose shifts are computed together."""
+
 _KEPT = 2**26
 """Multiplicities, a byte each, that are kept for the next statistic of as many samples."""
 
@@ -119,16 +122,30 @@ def paired(differences: NDArray[np.float64]) -> Paired:
     )
 
 
-def shifted(confidence: NDArray[np.float64], labels: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(T,): the paired difference of one sample for each shift of its labels around its T tokens, the true one first.
-    Empty where a class has no token."""
-    tokens, sensitive = len(confidence), int(labels.sum())
-    if not 0 < sensitive < tokens:
-        return np.empty(0)
-    size = fft.next_fast_len(tokens, real=True)
-    spectrum = np.conj(fft.rfft(labels.astype(float), 2 * size)) * fft.rfft(np.tile(confidence, 2), 2 * size)
-    sums = fft.irfft(spectrum, 2 * size)[:tokens]
-    return np.asarray(sums / sensitive - (confidence.sum() - sums) / (tokens - sensitive))
+def shifted(
+    confidence: NDArray[np.float64], labels: NDArray[np.bool_], lengths: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """(R, longest) paired differences of R samples for each shift of a sample's labels around its tokens, the true one
+    first, and the samples' (R,) lengths, after which a row holds nothing. Samples without a class are left out.
+
+    `confidence`, `labels`: of the tokens of all samples; `lengths`: tokens of each.
+    """
+    starts = np.cumsum(lengths) - lengths
+    before = np.concatenate([[0], np.cumsum(labels)])
+    sensitive = before[starts + lengths] - before[starts]
+    both = np.flatnonzero((sensitive > 0) & (sensitive < lengths))
+    both = both[np.argsort(lengths[both], kind="stable")]  # samples of like length share a table
+    for rows in (both[i : i + _ROWS] for i in range(0, len(both), _ROWS)):
+        tokens, number = lengths[rows, None], sensitive[rows, None]
+        place = np.arange(tokens.max())
+        there = place < tokens
+        where = np.where(there, starts[rows, None] + place, 0)
+        values, marks = confidence[where] * there, (labels[where] & there).astype(float)
+        size = fft.next_fast_len(2 * len(place), real=True)
+        products = fft.irfft(np.conj(fft.rfft(marks, size)) * fft.rfft(values, size), size)
+        # what a shift moves over the end comes back at the beginning: a product at a negative lag
+        sums = products[:, : len(place)] + np.take_along_axis(products, (place - tokens) % size, axis=1)
+        yield sums / number - (values.sum(axis=1, keepdims=True) - sums) / (tokens - number), lengths[rows]
 
 
 class ShiftTest:
@@ -140,12 +157,13 @@ class ShiftTest:
         self._true = 0.0
         self._samples = 0
 
-    def add(self, differences: NDArray[np.float64]) -> None:
-        """What `shifted` gives of one sample; one without a class adds nothing."""
-        if len(differences):
-            self._null += differences[self._random.integers(0, len(differences), len(self._null))]
-            self._true += differences[0]
-            self._samples += 1
+    def add(self, confidence: NDArray[np.float64], labels: NDArray[np.bool_], lengths: NDArray[np.int64]) -> None:
+        """Further samples, as for `shifted`."""
+        for differences, tokens in shifted(confidence, labels, lengths):
+            shifts = (self._random.random((len(tokens), len(self._null))) * tokens[:, None]).astype(np.int64)
+            self._null += np.take_along_axis(differences, shifts, axis=1).sum(axis=0)
+            self._true += differences[:, 0].sum()
+            self._samples += len(tokens)
 
     @property
     def p(self) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.bootstrap import ShiftTest, shifted
+from analysis.bootstrap import ShiftTest
 from analysis.dataset import LABELS, Dataset
 from analysis.lexical import token_kinds
 from analysis.statistics import Counts
@@ -112,6 +112,7 @@ class Controlled:
 
     `numbers`, `sums` (labels, controls, 2, N): tokens, and the sum of their confidence. `histograms` (labels, controls,
     2, N, BINS). `by_value` (labels, controls, 2, V). `categories` (2, categories, N): numbers and sums by category.
+    `label_sets` (2, 4, N): likewise by 2 * statement + category, whether a token is sensitive in each label set.
     `shift_p`: of `bootstrap.ShiftTest`, by (labels, control). `unscored`: code tokens without a score (NaN), which
     nothing else counts.
     """
@@ -121,6 +122,7 @@ class Controlled:
     histograms: NDArray[np.float32]
     by_value: NDArray[np.int64]
     categories: NDArray[np.float64]
+    label_sets: NDArray[np.float64]
     shift_p: dict[tuple[str, str], float]
     unscored: int
 
@@ -145,7 +147,7 @@ def control_tokens(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Contro
     by_value = np.zeros((len(LABELS), len(CONTROLS), 2, _VALUES), np.int64)
     empty = np.zeros((len(LABELS), len(CONTROLS), 2, 0))
     parts = [(empty, empty, np.zeros((*empty.shape, BINS), np.float32))]
-    categories = [np.zeros((2, len(CATEGORIES), 0))]
+    categories, label_sets = [np.zeros((2, len(CATEGORIES), 0))], [np.zeros((2, 4, 0))]
     tests = {(labels, control): ShiftTest(draws, seed) for labels in LABELS for control in CONTROLS}
     unscored = 0
     for batch in batches(dataset, ("response", "code_spans", "input_ids", "prompt_tokens", "char_start", "char_end")):
@@ -159,7 +161,9 @@ def control_tokens(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Contro
         for i, labels in enumerate(LABELS):
             for j, control in enumerate(CONTROLS):
                 if draws:
-                    _shift(tests[labels, control], batch, labels, np.flatnonzero(counted & kept[control]))
+                    chosen = np.flatnonzero(counted & kept[control])
+                    lengths = np.bincount(local[chosen], minlength=batch.samples)
+                    tests[labels, control].add(batch.confidence[chosen], batch.labels[labels][chosen], lengths)
                 for k, of_class in enumerate((batch.labels[labels], ~batch.labels[labels])):
                     chosen = np.flatnonzero(counted & kept[control] & of_class)
                     where, patterns = local[chosen], batch.patterns[chosen]
@@ -169,17 +173,15 @@ def control_tokens(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Contro
                     histograms[i, j, k] = cells.reshape(batch.samples, BINS)
                     by_value[i, j, k] += np.bincount(patterns, minlength=_VALUES)
         parts.append((numbers, sums, histograms))
-        categories.append(_by_category(batch, local, counted))
+        both = 2 * batch.labels["statement"] + batch.labels["category"]
+        categories.append(_by_kind(batch, batch.category, len(CATEGORIES), counted))
+        label_sets.append(_by_kind(batch, both, 4, counted))
     numbers, sums, histograms = (np.concatenate(arrays, axis=3) for arrays in zip(*parts, strict=True))
     shift_p = {key: test.p if draws else math.nan for key, test in tests.items()}
-    return Controlled(numbers, sums, histograms, by_value, np.concatenate(categories, axis=2), shift_p, unscored)
-
-
-def _shift(test: ShiftTest, batch: Batch, labels: str, chosen: NDArray[np.int64]) -> None:
-    ends = np.flatnonzero(np.diff(batch.sample[chosen])) + 1
-    pieces = (np.split(x[chosen], ends) for x in (batch.confidence, batch.labels[labels]))
-    for confidence, sensitive in zip(*pieces, strict=True):
-        test.add(shifted(confidence, sensitive))
+    return Controlled(
+        numbers, sums, histograms, by_value, np.concatenate(categories, axis=2), np.concatenate(label_sets, axis=2),
+        shift_p, unscored,
+    )  # fmt: skip
 
 
 def _controls(batch: Batch, local: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
@@ -206,9 +208,8 @@ def _controls(batch: Batch, local: NDArray[np.int64]) -> dict[str, NDArray[np.bo
     return {"none": np.ones(len(local), bool), **kept, "all": np.logical_and.reduce(list(kept.values()))}
 
 
-def _by_category(batch: Batch, local: NDArray[np.int64], counted: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(2, categories, samples of the batch): numbers and sums of confidence."""
-    cells = (batch.category * batch.samples + local)[counted]
-    size = len(CATEGORIES) * batch.samples
-    found = [np.bincount(cells, w, size) for w in (None, batch.confidence[counted])]
-    return np.stack([f.reshape(len(CATEGORIES), batch.samples).astype(float) for f in found])
+def _by_kind(batch: Batch, kind: NDArray[np.int64], kinds: int, counted: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(2, kinds, samples of the batch): numbers and sums of confidence."""
+    cells = (kind * batch.samples + batch.sample - batch.first_sample)[counted]
+    found = [np.bincount(cells, w, kinds * batch.samples) for w in (None, batch.confidence[counted])]
+    return np.stack([f.reshape(kinds, batch.samples).astype(float) for f in found])

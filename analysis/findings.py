@@ -15,9 +15,11 @@ from analysis.dataset import LABELS, Dataset
 from analysis.measures import (
     RULES,
     CategoryFinding,
+    OverlapFinding,
     TokenFinding,
     WindowFinding,
     category_findings,
+    overlap_findings,
     token_finding,
     window_finding,
 )
@@ -25,6 +27,8 @@ from analysis.verdicts import NOTES, Verdict, token_verdicts, window_verdicts
 from analysis.windows import windows_by_sample
 
 __all__ = ["Findings", "find"]
+
+_Row = TokenFinding | CategoryFinding | OverlapFinding | WindowFinding
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Findings:
     seed: int
     tokens: tuple[TokenFinding, ...] = ()
     categories: tuple[CategoryFinding, ...] = ()
+    overlap: tuple[OverlapFinding, ...] = ()
     windows: tuple[WindowFinding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     missing: tuple[str, ...] = ()
@@ -61,7 +66,13 @@ class Findings:
         for v in self.verdicts:
             row = [v.claim, v.number, v.low, v.high, v.paper, v.verdict]
             writer.writerow(["verdict", self.dataset, v.labels, v.control, *map(_cell, row)])
-        for section, rows in (("tokens", self.tokens), ("category", self.categories), ("windows", self.windows)):
+        sections: dict[str, Sequence[_Row]] = {
+            "tokens": self.tokens,
+            "category": self.categories,
+            "overlap": self.overlap,
+            "windows": self.windows,
+        }
+        for section, rows in sections.items():
             for name, labels, control, number, low, high in _long(rows):
                 row = [name, number, low, high, None, None]
                 writer.writerow([section, self.dataset, labels, control, *map(_cell, row)])
@@ -103,6 +114,7 @@ def find(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Findings:
         unscored_tokens=controlled.unscored,
         tokens=tokens,
         categories=tuple(category_findings(controlled, draws, seed)),
+        overlap=tuple(overlap_findings(controlled, draws, seed)),
         windows=windows,
         verdicts=tuple(verdicts),
         missing=tuple(_missing(dataset, tokens, windows, controlled)),
@@ -143,11 +155,13 @@ def _cell(value: object) -> object:
     return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else value
 
 
-def _long(rows: Sequence[TokenFinding | CategoryFinding | WindowFinding]) -> Iterator[tuple[object, ...]]:
+def _long(
+    rows: Sequence[_Row],
+) -> Iterator[tuple[object, ...]]:
     """(name, labels, control, number, low, high) of every number."""
     for row in rows:
         values = {f.name: getattr(row, f.name) for f in fields(row)}
-        labels = values.pop("labels", "category")
+        labels = values.pop("labels", values.pop("sensitive_by", "category"))
         control = values.pop("control", values.pop("rule", values.pop("category", "")))
         for name, number in values.items():
             if not name.endswith(("_low", "_high")) or f"{name.rpartition('_')[0]}" not in values:

@@ -19,8 +19,8 @@ from curate.store import ANALYSIS_WINDOW
 from curate.taxonomy import CATEGORIES
 
 __all__ = [
-    "RULES", "CategoryFinding", "TokenFinding", "WindowFinding", "category_findings", "token_finding",
-    "window_finding",
+    "RULES", "CategoryFinding", "OverlapFinding", "TokenFinding", "WindowFinding", "category_findings",
+    "overlap_findings", "token_finding", "window_finding",
 ]  # fmt: skip
 
 RULES = {"touching": "any of its tokens is sensitive", "above": "more of it is sensitive than of its sample's code"}
@@ -70,6 +70,19 @@ class CategoryFinding:
     gap: float
     gap_low: float
     gap_high: float
+
+
+@dataclass(frozen=True)
+class OverlapFinding:
+    """Tokens that are sensitive by the one, the other, both or neither label set, `share` of all code tokens, and their
+    mean confidence."""
+
+    sensitive_by: str
+    tokens: int
+    share: float
+    mean: float
+    mean_low: float
+    mean_high: float
 
 
 @dataclass(frozen=True)
@@ -151,6 +164,17 @@ def category_findings(c: Controlled, draws: int = 1000, seed: int = 0) -> Iterab
             yield CategoryFinding(
                 category, int(numbers[i].sum()), float(sums[i].sum() / numbers[i].sum()), gap, low, high
             )
+
+
+def overlap_findings(c: Controlled, draws: int = 1000, seed: int = 0) -> Iterable[OverlapFinding]:
+    """`statement` labels against `category` labels, where there are tokens."""
+    numbers, sums = c.label_sets
+    for i, name in enumerate(("neither", "category", "statement", "both")):
+        if numbers[i].any():
+            columns = np.stack([sums[i], numbers[i]], axis=1)
+            mean, (low, high) = bootstrap(columns, lambda t: divided(t[..., 0], t[..., 1]), draws, seed)
+            tokens = int(numbers[i].sum())
+            yield OverlapFinding(name, tokens, float(tokens / numbers.sum()), mean, low, high)
 
 
 def window_finding(

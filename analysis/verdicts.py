@@ -7,6 +7,7 @@ the paper's number, printed beside it, was right for its own. Published numbers:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -87,6 +88,12 @@ def window_verdicts(w: WindowFinding) -> Iterable[Verdict]:
             "share of low windows / share of all windows; the paper has no base rate",
         )
     )  # fmt: skip
+    if math.isnan(w.threshold):
+        return [
+            replace(v, verdict="undecided", note="no neutral token, so no threshold for a low window") for v in found
+        ]
+    if not w.base > 0:
+        found[-2:] = [replace(v, low=math.nan, high=math.nan, note="no window is on one") for v in found[-2:]]
     return [_judged(v, w.samples) for v in found]
 
 
