@@ -7,6 +7,7 @@ const table = confidenceTable(data);
 const $ = (id) => document.getElementById(id);
 const asBuilt = { tau: data.options.tau, lambda: data.options.lambda, window: data.options.window };
 const state = { sample: -1, at: -1, mode: "confidence", knobs: { ...asBuilt }, only: new Set(), order: [] };
+let carded = -1;  // the token that the card is about
 let columns = null, mask = null, windows = null, spans = [], found = [];
 
 function element(name, attributes = {}, ...children) {
@@ -81,12 +82,12 @@ function recolour() {
     mask = maskOf(columns, state.knobs.tau, state.knobs.lambda);
     windows = windowsOf(columns, state.knobs.window, data.options.region_scope);
   }
-  const lowest = windows && windows.lowest;
+  const lowest = windows && windows.lowest, [bottom, top] = scaleEnds();
   for (let t = 0; t < columns.length; t++) {
     let name = `t g${columns.category[t]}`;
     if (mask) {
       const value = state.mode === "window" ? windows.means[t] : columns.confidence[t];
-      const level = Number.isNaN(value) ? 0 : (1 - value).toFixed(2);
+      const level = Number.isNaN(value) ? 0 : ((top - value) / (top - bottom)).toFixed(2);
       if (spans[t].level !== level) { spans[t].style.setProperty("--level", level); spans[t].level = level; }
       name += ` k${mask.weight[t] === 0 ? 0 : mask.sure[t] + 2 * (mask.cuda[t] && state.knobs.lambda > 0)}`;
       if (lowest && t >= lowest.start && t <= lowest.end && !Number.isNaN(windows.means[t])) name += " low";
@@ -112,14 +113,22 @@ function recolour() {
   drawMap();
 }
 
+// What the darkest and the lightest background stand for: window means lie close together, so theirs are stretched.
+function scaleEnds() {
+  if (!windows || state.mode !== "window") return [0, 1];
+  const means = windows.means.filter((mean) => !Number.isNaN(mean)).sort(), bottom = means[0], top = means.at(-1);
+  return top > bottom ? [bottom, top] : [top - 1, top];
+}
+
 function drawScale() {
+  const [bottom, top] = scaleEnds(), end = (value) => (state.mode === "window" ? number(value, 2) : String(value));
   const steps = [0, 0.25, 0.5, 0.75, 1].map((value) => {
     const box = element("i");
     box.style.setProperty("--level", 1 - value);
     return box;
   });
-  $("scale").replaceChildren(element("span", {}, state.mode === "mask" ? "colours as in the table above" : "0"),
-    ...(state.mode === "mask" ? [] : [...steps, element("span", {}, "1"), element("span", {}, state.mode === "confidence" ? "framed: M = 0" : "")]));
+  $("scale").replaceChildren(element("span", {}, state.mode === "mask" ? "colours as in the table above" : end(bottom)),
+    ...(state.mode === "mask" ? [] : [...steps, element("span", {}, end(top)), element("span", {}, state.mode === "confidence" ? "framed: M = 0" : "of this sample")]));
 }
 
 function drawMap() {
@@ -204,20 +213,25 @@ function card(t) {
 
 function showCard(t) {
   const box = $("card"), place = spans[t].getClientRects()[0] || spans[t].getBoundingClientRect();
-  box.replaceChildren(...card(t));
+  if (carded !== t) box.replaceChildren(...card(t));
+  carded = t;
   box.hidden = false;
   const below = place.bottom + 8 + box.offsetHeight < innerHeight;
   box.style.left = `${Math.max(4, Math.min(place.left, innerWidth - box.offsetWidth - 8))}px`;
   box.style.top = `${below ? place.bottom + 8 : Math.max(4, place.top - box.offsetHeight - 8)}px`;
 }
-function hideCard() { $("card").hidden = true; }
+function hideCard() {
+  $("card").hidden = true;
+  carded = -1;
+}
+function moveCard() { if (carded === state.at && carded >= 0) showCard(carded); else hideCard(); }
 
 function goTo(t, shown) {
   if (state.at >= 0) spans[state.at].classList.remove("at");
   state.at = Math.max(0, Math.min(columns.length - 1, t));
   spans[state.at].classList.add("at");
   const place = spans[state.at].getBoundingClientRect();
-  if (place.top < 60 || place.bottom > innerHeight - 40) spans[state.at].scrollIntoView({ block: "center" });
+  if (place.top < $("top").getBoundingClientRect().bottom || place.bottom > innerHeight - 40) spans[state.at].scrollIntoView({ block: "center" });
   if (shown) showCard(state.at);
   drawMap();
   link();

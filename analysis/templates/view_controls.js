@@ -61,6 +61,7 @@ function setKnob(name, value) {
   if (!Number.isFinite(value) || value < 0) return;
   state.knobs[name] = name === "tau" ? Math.min(value, 1) : name === "window" ? Math.max(1, Math.round(value)) : value;
   showKnobs(name);
+  hideCard();
   recolour();
 }
 function showKnobs(...names) {
@@ -141,7 +142,7 @@ function listen() {
   code.addEventListener("mouseover", (event) => { const t = position(event); if (t !== undefined) showCard(Number(t)); });
   code.addEventListener("mouseleave", hideCard);
   code.addEventListener("click", (event) => { const t = position(event); if (t !== undefined) goTo(Number(t), true); });
-  document.querySelector("main").addEventListener("scroll", hideCard);
+  document.querySelector("main").addEventListener("scroll", moveCard);
   $("mini").addEventListener("click", (event) => goTo(Math.floor(((event.offsetX - 24) / ($("mini").clientWidth - 26)) * columns.length), false));
   $("samples").addEventListener("click", (event) => { const b = event.target.closest("button"); if (b) open(Number(b.dataset.index)); });
   $("order").addEventListener("change", () => { drawSamples(); search(); });

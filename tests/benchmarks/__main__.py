@@ -30,6 +30,7 @@ Name = Literal[
     "scale",
     "storage",
     "queries",
+    "viewer",
     "memory",
 ]
 NAMES = get_args(Name)
