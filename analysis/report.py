@@ -11,6 +11,8 @@ import base64
 import hashlib
 import json
 import math
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -162,6 +164,11 @@ def interval(low: float, high: float, digits: int = 3) -> str:
     )
 
 
+def plain(note: str) -> str:
+    """A note without numbers that do not exist."""
+    return re.sub(r"\bnan\b", "–", note)
+
+
 def _claims(found: Sequence[Findings]) -> list[dict[str, Any]]:
     """The verdicts on all code tokens as table rows, those of one claim together, then by labels, then by dataset."""
     rows = [(v, f.dataset) for f in found for v in f.verdicts if v.control == "none"]
@@ -180,7 +187,7 @@ def render_report(datasets: Sequence[Dataset], found: Sequence[Findings], drawn:
         loader=PackageLoader("analysis", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(number=number)
+    environment.filters.update(number=number, plain=plain)
     environment.globals.update(interval=interval)
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -194,6 +201,18 @@ def render_report(datasets: Sequence[Dataset], found: Sequence[Findings], drawn:
         funnels=[funnel(d.manifest) for d in datasets],
         controls=CONTROLS,
         rules=RULES,
+        command=shlex.join(
+            [
+                "python",
+                "-m",
+                "analysis.report",
+                *(str(d.path) for d in datasets),
+                "--draws",
+                str(found[0].draws),
+                "--seed",
+                str(found[0].seed),
+            ]
+        ),
         notes=tuple(dict.fromkeys(note for f in found for note in f.notes)),
     )
 
