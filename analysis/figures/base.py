@@ -48,14 +48,17 @@ def draw_figure(figure: Figure, datasets: Sequence[Dataset], out: Path) -> pl.Da
     if figure.needs_several and len(datasets) < 2:
         raise DatasetError(f"{figure.name} compares datasets: give two or more")
     for dataset in datasets:
+        if figure.needs_scores and not dataset.samples:
+            raise DatasetError(f"{dataset.path}: holds no sample ({figure.name} needs some)")
         if figure.needs_scores and not dataset.scored:
             raise DatasetError(
                 f"{dataset.path}: has no scores ({figure.name} needs them); build without --skip-scoring"
             )
-    frames = [figure.data(d).select(pl.lit(d.name).alias("dataset"), pl.all()) for d in datasets]
-    frame = pl.concat(frames, how="vertical_relaxed")
-    if frame.is_empty():
+    found = [(dataset.name, figure.data(dataset)) for dataset in datasets]
+    frames = [rows.select(pl.lit(name).alias("dataset"), pl.all()) for name, rows in found if len(rows)]
+    if not frames:
         raise DatasetError(f"{figure.name}: there is nothing to draw")
+    frame = pl.concat(frames, how="vertical_relaxed")
     out.mkdir(parents=True, exist_ok=True)
     with matplotlib.style.context(STYLE), mpl.rc_context({"svg.hashsalt": figure.name}):
         canvas = figure.draw(frame)

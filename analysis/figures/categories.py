@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import CLASS_COLOURS, GREY, WIDTH, by_dataset, by_value
+from analysis.figures.drawing import CLASS_COLOURS, GREY, by_value, panels
 from analysis.figures.sums import mean_intervals, sample_sums
 from analysis.statistics import FINITE
 
@@ -27,6 +29,8 @@ SQL = f"""
 def data(dataset: Dataset) -> pl.DataFrame:
     """A row a category and bin of confidence, categories by rising mean; the interval of the mean is one by samples."""
     found = dataset.query(SQL)
+    if found.is_empty():
+        return found
     samples = found.filter(pl.col("bin").is_null())
     names = sorted(set(samples["category"]))
     mean, low, high = mean_intervals(sample_sums(samples, "category", names, ["total", "tokens"]))
@@ -38,24 +42,24 @@ def data(dataset: Dataset) -> pl.DataFrame:
         .join(means, on="category")
         .sort("mean", "category", "bin")
         .select(
-            "category", (pl.col("bin") / BINS).alias("confidence_from"), ((pl.col("bin") + 1) / BINS).alias("confidence_to"),
+            "category", (pl.col("bin") / BINS).alias("confidence_from"),
+            ((pl.col("bin") + 1) / BINS).alias("confidence_to"),
             pl.col("tokens").fill_null(0), "mean", "mean_low", "mean_high",
         )
     )  # fmt: skip
 
 
 def draw(frame: pl.DataFrame) -> Canvas:
-    datasets = by_dataset(frame)
-    heights = [rows["category"].n_unique() for _, rows in datasets]
-    canvas = Canvas(figsize=(WIDTH, 0.9 + 0.36 * sum(heights) + 0.4 * len(heights)))
-    axes = canvas.subplots(len(datasets), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+    canvas, parts = panels(frame, lambda rows: 1.0 + 0.34 * max(4, rows["category"].n_unique()))
     edges = np.linspace(0, 1, BINS + 1)
-    for ax, (name, rows) in zip(axes, datasets, strict=True):
+    for panel, rows in parts:
+        ax = panel.subplots()
         labels = []
         for at, (category, part) in enumerate(by_value(rows, "category")):
             colour = CLASS_COLOURS["neutral" if category == "neutral" else "sensitive"]
             tokens = part["tokens"].to_numpy()
-            ax.stairs(at - 0.4 + 0.82 * tokens / tokens.max(), edges, baseline=at - 0.4, fill=True, alpha=0.3, color=colour)
+            heights = at - 0.4 + 0.82 * tokens / tokens.max()
+            ax.stairs(heights, edges, baseline=at - 0.4, fill=True, alpha=0.3, color=colour)
             ax.plot([part["mean_low"][0], part["mean_high"][0]], [at, at], color="black", linewidth=1.4)
             ax.plot(part["mean"][0], at, "o", color=colour, markeredgecolor="black", markersize=5.5, zorder=3)
             labels.append(f"{category} ({tokens.sum():,})")
@@ -64,11 +68,10 @@ def draw(frame: pl.DataFrame) -> Canvas:
         ax.set_xlim(0, 1)
         ax.grid(axis="y", visible=False)
         ax.set_ylabel("category (tokens)")
-        ax.set_title(name)
-    axes[-1].plot([], [], "o-", color="black", markerfacecolor=GREY, markersize=5.5, linewidth=1.4, label="mean, 95 % interval by samples")
-    axes[-1].stairs([], [0], fill=True, color=GREY, alpha=0.35, label="distribution, each to its own height")
-    axes[-1].set_xlabel("confidence (probability of the token)")
-    canvas.legend(loc="outside lower center", ncols=2)
+        ax.set_xlabel("confidence (probability of the token)")
+        mean = Line2D([], [], marker="o", color="black", markerfacecolor=GREY, label="mean, 95 % interval by samples")
+        shades = Patch(color=GREY, alpha=0.35, label="distribution, each to its own height")
+        panel.legend(handles=[mean, shades], loc="outside lower center", ncols=2)
     return canvas
 
 

@@ -1,24 +1,23 @@
-"""What the drawings share: colours, text that stays text, and one row of axes a dataset."""
+"""What the drawings share: colours, text that stays text, and a panel for each dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import SubFigure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from numpy.typing import NDArray
 
 from curate.console import printable
 
 __all__ = [
-    "CLASS_COLOURS", "GREY", "LABEL_COLOURS", "WIDTH", "by_dataset", "by_value", "grid", "log_axis", "percent",
-    "plain", "plain_token",
+    "CLASS_COLOURS", "GREY", "LABEL_COLOURS", "WIDTH", "Panel", "by_value", "log_axis", "panels", "percent", "plain",
+    "plain_token", "short_name",
 ]  # fmt: skip
 
 WIDTH = 7.2
@@ -27,6 +26,9 @@ WIDTH = 7.2
 CLASS_COLOURS = {"sensitive": "#D55E00", "neutral": "#0072B2"}
 LABEL_COLOURS = {"statement": "#009E73", "category": "#CC79A7"}
 GREY = "#6B6B6B"
+
+Panel = tuple[SubFigure, pl.DataFrame]
+"""Where a dataset is drawn, and its rows."""
 
 _MARKS = {"\n": "↵", "\r": "␍", "\t": "⇥", " ": "·"}
 
@@ -42,9 +44,7 @@ def plain(text: str, width: int = 44, family: str = "DejaVu Sans") -> str:
     is spelled out, the middle of a long one left out. ("$" stays itself: the style sheet turns mathematics off.)"""
     drawable = _drawable(family)
     text = printable(text[: 4 * width] if len(text) <= 4 * width else text[: 2 * width] + text[-2 * width :])
-    text = "".join(
-        c if ord(c) in drawable and c not in "\t\n" else c.encode("unicode_escape").decode() for c in text
-    )
+    text = "".join(c if ord(c) in drawable and c not in "\t\n" else c.encode("unicode_escape").decode() for c in text)
     if len(text) > width:
         text = f"{text[: width // 2]}…{text[-(width - width // 2 - 1) :]}"
     return f"\u2009{text}" if text.startswith("_") else text  # a legend leaves out what begins with "_"
@@ -64,18 +64,21 @@ def by_value(frame: pl.DataFrame, column: str) -> Iterator[tuple[Any, pl.DataFra
         yield value, frame.filter(pl.col(column) == value)
 
 
-def by_dataset(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    """(name to be drawn, rows) of each dataset."""
-    return [(plain(str(name)), rows) for name, rows in by_value(frame, "dataset")]
+def panels(frame: pl.DataFrame, height: Callable[[pl.DataFrame], float]) -> tuple[Canvas, list[Panel]]:
+    """A picture with a panel a dataset, below each other, each headed by the dataset's name; `height`: inches that
+    the rows of one need. The panels come with their rows."""
+    parts = list(by_value(frame, "dataset"))
+    heights = [0.3 + height(rows) for _, rows in parts]
+    canvas = Canvas(figsize=(WIDTH, sum(heights)))
+    figures = canvas.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for figure, (name, _) in zip(figures, parts, strict=True):
+        figure.suptitle(short_name(str(name)), x=0.008, ha="left", fontsize=10, fontweight="bold")
+    return canvas, [(figure, rows) for figure, (_, rows) in zip(figures, parts, strict=True)]
 
 
-def grid(
-    rows: int, columns: int, height: float, share_x: bool = True, share_y: bool = True, **more: Any
-) -> tuple[Canvas, NDArray[Any]]:
-    """A picture of `rows` times `columns` axes; `height`: inches of a row."""
-    canvas = Canvas(figsize=(WIDTH, 0.3 + height * rows))
-    axes = canvas.subplots(rows, columns, squeeze=False, sharex=share_x, sharey=share_y, **more)
-    return canvas, np.asarray(axes)
+def short_name(name: str, width: int = 60) -> str:
+    """The name of a dataset, without the owner of its model."""
+    return plain(name.rpartition("/")[2] or name, width)
 
 
 def percent(axis: Any, digits: int = 0) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter
 
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import CLASS_COLOURS, WIDTH, by_dataset, plain
+from analysis.figures.drawing import CLASS_COLOURS, panels, plain
 
 __all__ = ["FIGURE"]
 
@@ -37,24 +38,23 @@ def data(dataset: Dataset) -> pl.DataFrame:
 
 
 def draw(frame: pl.DataFrame) -> Canvas:
-    datasets = [(name, _bars(rows)) for name, rows in by_dataset(frame)]
-    heights = [len(bars) for _, bars in datasets]
-    canvas = Canvas(figsize=(WIDTH, 0.7 + sum(0.2 * h + 0.45 for h in heights)))
-    axes = canvas.subplots(len(datasets), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for ax, (name, bars) in zip(axes, datasets, strict=True):
+    canvas, parts = panels(frame, lambda rows: 0.75 + 0.205 * max(5, len(_bars(rows))))
+    for panel, rows in parts:
+        ax, bars = panel.subplots(), _bars(rows)
         widest = max(left + taken for _, left, taken in bars) or 1
         for at, (_, left, taken) in enumerate(bars):
-            ax.barh(at, left, color=CLASS_COLOURS["neutral"], alpha=1 if at in (0, len(bars) - 1) else 0.35, height=0.78)
+            faint = 1 if at in (0, len(bars) - 1) else 0.35
+            ax.barh(at, left, color=CLASS_COLOURS["neutral"], alpha=faint, height=0.78)
             ax.barh(at, taken, left=left, color=CLASS_COLOURS["sensitive"], height=0.78)
             text = f"−{taken:,}" if taken else f"{left:,}"
             ax.text(left + taken + 0.01 * widest, at, text, va="center", fontsize=8.5)
         ax.set_yticks(range(len(bars)), [label for label, *_ in bars], fontsize=8.5)
         ax.set_ylim(len(bars) - 0.4, -0.6)
         ax.set_xlim(0, widest * 1.1)
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, at: f"{value:,.6g}"))
         ax.grid(axis="y", visible=False)
         ax.set_ylabel("stage: reason")
-        ax.set_title(name)
-    axes[-1].set_xlabel("rows (number): left behind the reason, and refused for it")
+        ax.set_xlabel("rows (number): blue are left, orange are refused")
     return canvas
 
 

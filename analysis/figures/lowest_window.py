@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import CLASS_COLOURS, GREY, WIDTH, by_dataset, plain, plain_token
+from analysis.figures.drawing import CLASS_COLOURS, GREY, panels, plain, plain_token
 from analysis.figures.lowest import lowest_window
 from curate.store import ANALYSIS_WINDOW
 
@@ -28,7 +29,7 @@ ROWS = 2
 def data(dataset: Dataset) -> pl.DataFrame:
     """A row a token of the window."""
     found = lowest_window(dataset)
-    parameters = {
+    parameters: dict[str, object] = {
         "sample": found.sample_id if found else "",
         "start": found.start if found else 0,
         "window_mean": found.confidence if found else None,
@@ -38,36 +39,39 @@ def data(dataset: Dataset) -> pl.DataFrame:
 
 
 def draw(frame: pl.DataFrame) -> Canvas:
-    datasets = by_dataset(frame)
-    canvas = Canvas(figsize=(WIDTH, 0.5 + (2.15 * ROWS + 0.4) * len(datasets)))
-    axes = canvas.subplots(ROWS * len(datasets), 1, sharey=True)
-    for i, (name, rows) in enumerate(datasets):
+    canvas, parts = panels(frame, lambda rows: 0.8 + 2.1 * ROWS)
+    for panel, rows in parts:
         mean, neutral = rows["window_mean"][0], rows["neutral_mean"][0]
+        axes = panel.subplots(ROWS, 1, sharey=True)
         source = plain(rows["source_id"][0] or rows["sample_id"][0])
-        axes[ROWS * i].set_title(f"{name}\nsample {source}, from token {rows['pos'][0]}, mean {mean:.3f}")
+        axes[0].set_title(f"sample {source}, from token {rows['pos'][0]}")
         step = -(-len(rows) // ROWS)
-        for ax, part in zip(axes[ROWS * i :], rows.iter_slices(step), strict=False):
-            colours = [CLASS_COLOURS["sensitive" if s else "neutral"] for s in part["sensitive"]]
-            at = list(range(len(part)))
-            ax.bar(at, part["confidence"], color=colours, width=0.8)
-            inside = [x for x, statement in zip(at, part["statement"], strict=True) if statement]
-            ax.bar(inside, [-0.045] * len(inside), width=1.0, color="black", linewidth=0)
-            ax.set_xticks(at, [plain_token(token) for token in part["token"]], rotation=90, fontfamily="DejaVu Sans Mono")
-            ax.tick_params(axis="x", labelsize=8, length=0)
-            ax.axhline(mean, color="black", linewidth=1.1, linestyle=":")
+        for ax, part in zip(axes, rows.iter_slices(step), strict=False):
+            _draw_bars(ax, part)
+            ax.axhline(mean, color="black", linewidth=1.1, linestyle=":", label=f"window mean, {mean:.3f}")
             if neutral is not None:
-                ax.axhline(neutral, color=GREY, linestyle="--", linewidth=1.1)
+                ax.axhline(neutral, color=GREY, linestyle="--", linewidth=1.1, label=f"neutral mean, {neutral:.3f}")
             ax.set_xlim(-0.7, step - 0.3)
-            ax.set_ylim(-0.05, 1.02)
-            ax.set_yticks([0, 0.5, 1])
-            ax.grid(axis="x", visible=False)
-            ax.set_ylabel("confidence\n(probability)")
-    axes[-1].set_xlabel("tokens in order; ↵ line end, · space, ⇥ tab")
-    handles = [Patch(color=colour, label=f"{kind} (category)") for kind, colour in CLASS_COLOURS.items()]
-    handles.append(Patch(color="black", label="in a sensitive statement"))
-    lines = [axes[-1].plot([], [], color=c, linestyle=s, label=t)[0] for c, s, t in (("black", ":", "window mean"), (GREY, "--", "neutral mean"))]
-    canvas.legend(handles=[*handles, *lines], loc="outside lower center", ncols=5, columnspacing=1.0, fontsize=8.5)
+        axes[-1].set_xlabel("tokens in order (↵ line end, · space, ⇥ tab)")
+        handles = [Patch(color=colour, label=f"{kind} (category)") for kind, colour in CLASS_COLOURS.items()]
+        handles.append(Patch(color="black", label="in a sensitive statement"))
+        lines = axes[0].get_legend_handles_labels()[0]
+        panel.legend(handles=[*handles, *lines], loc="outside lower center", ncols=3)
     return canvas
+
+
+def _draw_bars(ax: Axes, tokens: pl.DataFrame) -> None:
+    at = list(range(len(tokens)))
+    colours = [CLASS_COLOURS["sensitive" if s else "neutral"] for s in tokens["sensitive"]]
+    ax.bar(at, tokens["confidence"], color=colours, width=0.8)
+    inside = [x for x, statement in zip(at, tokens["statement"], strict=True) if statement]
+    ax.bar(inside, [-0.06] * len(inside), width=1.0, color="black", linewidth=0)
+    ax.set_xticks(at, [plain_token(token) for token in tokens["token"]], rotation=90, fontfamily="DejaVu Sans Mono")
+    ax.tick_params(axis="x", labelsize=8, length=0)
+    ax.set_ylim(-0.06, 1.02)
+    ax.set_yticks([0, 0.5, 1])
+    ax.grid(axis="x", visible=False)
+    ax.set_ylabel("confidence\n(probability)")
 
 
 FIGURE = Figure(

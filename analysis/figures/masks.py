@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.image import AxesImage
+from numpy.typing import NDArray
 
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import WIDTH, by_dataset
+from analysis.figures.drawing import panels
 from analysis.statistics import FINITE
 from curate.taxonomy import CATEGORIES, LOCATIONS
 from curate.weights import confidence_mask, cuda_mask, token_weight
@@ -32,9 +35,7 @@ def data(dataset: Dataset) -> pl.DataFrame:
     found = dataset.query(SQL)
     logprob = found["logprob"].cast(pl.Float64).to_numpy().astype(np.float16)  # stored so: exact
     location = np.array([LOCATIONS.index(name) for name in found["location"]], dtype=np.uint8)
-    inside = cuda_mask(
-        location, launch_scope=options["launch_scope"], device_functions=options["device_functions"]
-    )
+    inside = cuda_mask(location, launch_scope=options["launch_scope"], device_functions=options["device_functions"])
     names = [name for name in (*CATEGORIES, OUTSIDE) if name in set(found["category"])]
     category, tokens = found["category"].to_numpy(), found["tokens"].to_numpy()
     rows = []
@@ -53,32 +54,35 @@ def data(dataset: Dataset) -> pl.DataFrame:
 
 
 def draw(frame: pl.DataFrame) -> Canvas:
-    datasets = by_dataset(frame)
-    heights = [rows["category"].n_unique() for _, rows in datasets]
-    canvas = Canvas(figsize=(WIDTH, 0.9 + 0.25 * sum(heights) + 0.75 * len(heights)))
-    axes = canvas.subplots(len(datasets), 2, squeeze=False, sharey="row", height_ratios=heights)
-    for row, (name, rows) in zip(axes, datasets, strict=True):
+    canvas, parts = panels(frame, lambda rows: 1.5 + 0.245 * max(5, rows["category"].n_unique()))
+    for panel, rows in parts:
+        axes = panel.subplots(1, 2, sharey=True)
         names = rows["category"].unique(maintain_order=True).to_list()
         tokens = rows.group_by("category", maintain_order=True).first()["tokens"]
-        titles = {"kept_by_confidence": "kept by confidence: p > τ", "kept": f"kept with λ = {rows['lambda'][0]:g}"}
-        for ax, (column, title) in zip(row, titles.items(), strict=True):
-            shares = rows[column].to_numpy().reshape(len(names), len(TAUS))
-            image = ax.imshow(shares, cmap="cividis", vmin=0, vmax=1, aspect="auto")
-            for (y, x), share in np.ndenumerate(shares):
-                colour = "white" if share < 0.55 else "black"
-                ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=8, color=colour)
-            ax.set_xticks(range(len(TAUS)), [f"{tau:g}" for tau in TAUS])
-            ax.grid(visible=False)
-            ax.tick_params(length=0)
-            for spine in ax.spines.values():
-                spine.set_visible(False)
-            ax.set_xlabel("τ (probability)")
-            ax.set_title(f"{name}\n{title}" if ax is row[0] and len(datasets) > 1 else title)
-        row[0].set_yticks(range(len(names)), [f"{n} ({t:,})" for n, t in zip(names, tokens, strict=True)])
-        row[0].set_ylabel("category (tokens)")
-    canvas.colorbar(image, ax=axes, location="bottom", label="share of the category's tokens (%)", shrink=0.5, aspect=40,
-                    ticks=[0, 0.25, 0.5, 0.75, 1], format=lambda v, at: f"{100 * v:.0f}")  # fmt: skip
+        titles = {"kept_by_confidence": "by confidence alone, p > τ", "kept": f"with λ = {rows['lambda'][0]:g}"}
+        for ax, (column, title) in zip(axes, titles.items(), strict=True):
+            image = _draw_shares(ax, rows[column].to_numpy().reshape(len(names), len(TAUS)))
+            ax.set_title(title)
+        axes[0].set_yticks(range(len(names)), [f"{n} ({t:,})" for n, t in zip(names, tokens, strict=True)])
+        axes[0].set_ylabel("category (tokens)")
+        panel.colorbar(
+            image, ax=axes, location="bottom", label="kept tokens of the category (%)", shrink=0.5, aspect=40,
+            ticks=[0, 0.25, 0.5, 0.75, 1], format=lambda value, at: f"{100 * value:.0f}",
+        )  # fmt: skip
     return canvas
+
+
+def _draw_shares(ax: Axes, shares: NDArray[np.float64]) -> AxesImage:
+    image = ax.imshow(shares, cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    for (y, x), share in np.ndenumerate(shares):
+        colour = "white" if share < 0.5 else "black"
+        ax.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=8.5, color=colour)
+    ax.set_xticks(range(len(TAUS)), [f"{tau:g}" for tau in TAUS])
+    ax.set_xlabel("τ (probability)")
+    ax.grid(visible=False)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return image
 
 
 FIGURE = Figure(

@@ -7,11 +7,12 @@ import re
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure as Canvas
+from numpy.typing import NDArray
 
 from analysis.bootstrap import bootstrap, divided
 from analysis.dataset import LABELS, Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import LABEL_COLOURS, WIDTH, by_value, plain
+from analysis.figures.drawing import LABEL_COLOURS, WIDTH, by_value, short_name
 from analysis.figures.sums import sample_sums
 from analysis.statistics import FINITE
 
@@ -51,7 +52,7 @@ def data(dataset: Dataset) -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides=floats)
 
 
-def _gap(totals: np.ndarray) -> np.ndarray:
+def _gap(totals: NDArray[np.floating]) -> NDArray[np.floating]:
     means = divided(totals[..., :2], totals[..., 2:])
     return np.asarray(means[..., 0] - means[..., 1])
 
@@ -64,7 +65,7 @@ def draw(frame: pl.DataFrame) -> Canvas:
     ticks = []
     for at, name in enumerate(names):
         rows = order.filter(pl.col("dataset") == name)
-        ticks.append(f"{plain(name, 36)}\n{_told(rows['parameters'][0])}")
+        ticks.append(f"{short_name(name, 38)}\n{_told(rows['parameters'][0])}")
         for labels, part in by_value(rows, "labels"):
             y = at + (-0.14 if labels == "statement" else 0.14)
             ax.plot([part["gap_low"][0], part["gap_high"][0]], [y, y], color=LABEL_COLOURS[labels], linewidth=2.4)
@@ -74,16 +75,19 @@ def draw(frame: pl.DataFrame) -> Canvas:
                 xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5,
             )  # fmt: skip
     ax.plot(PAPER[2], len(names), "*", color="black", markersize=10)
-    ax.annotate(f"{PAPER[2]:+.3f}", (PAPER[2], len(names)), xytext=(7, 0), textcoords="offset points", va="center", fontsize=8.5)
+    ax.annotate(
+        f"{PAPER[2]:+.3f}", (PAPER[2], len(names)), xytext=(7, 0), textcoords="offset points", va="center", fontsize=8.5
+    )
     ticks.append(f"{PAPER[0]}\n{_told(PAPER[1])}")
     ax.axvline(0, color="black", linewidth=1)
     ax.set_yticks(range(len(ticks)), ticks)
     ax.set_ylim(len(ticks) - 0.4, -0.6)
-    ax.margins(x=0.12)
+    ax.margins(x=0.16)
     ax.set_ylabel("model (parameters)")
-    ax.set_xlabel("gap in mean confidence, sensitive - neutral (probability)")
+    ax.set_xlabel("mean confidence, sensitive − neutral (probability)")
     for labels, colour in LABEL_COLOURS.items():
-        ax.plot([], [], "o-", color=colour, markeredgecolor="black", linewidth=2.4, label=f"{labels} labels, 95 % interval")
+        label = f"{labels} labels, 95 % interval"
+        ax.plot([], [], "o-", color=colour, markeredgecolor="black", linewidth=2.4, label=label)
     ax.plot([], [], "*", linestyle="", color="black", markersize=10, label="paper")
     canvas.legend(loc="outside lower center", ncols=3)
     return canvas
@@ -98,8 +102,8 @@ def _told(size: float | None) -> str:
 FIGURE = Figure(
     name="models",
     title="The gap across models",
-    caption="Mean confidence of sensitive less that of neutral code tokens, one dataset a row, the smallest model on top"
-    " (sizes as their names tell them). Right of the line: sensitive tokens are surer, as the paper says. Intervals:"
+    caption="Mean confidence of sensitive less that of neutral code tokens, one dataset a row, the smallest model on"
+    " top (sizes as their names tell them). Right of the line: sensitive tokens are surer, as the paper says. Intervals:"
     " whole samples are drawn.",
     data=data,
     draw=draw,

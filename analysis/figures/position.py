@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Canvas
 
 from analysis.dataset import LABELS, Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import CLASS_COLOURS, by_dataset, by_value, grid
+from analysis.figures.drawing import CLASS_COLOURS, by_value, panels
 from analysis.figures.sums import mean_intervals, sample_sums
 from analysis.statistics import FINITE
 
@@ -16,10 +16,13 @@ __all__ = ["FIGURE"]
 
 BINS = 20
 
-_CLASSES = "\n".join(
-    f"SELECT '{labels}' AS labels, sample_id, bin, sum(s) FILTER ({column}) AS sensitive_total, sum(n) FILTER ({column})"
-    f" AS sensitive_tokens, sum(s) FILTER (NOT {column}) AS neutral_total, sum(n) FILTER (NOT {column}) AS neutral_tokens"
-    f" FROM counted GROUP BY ALL {'UNION ALL' if labels != list(LABELS)[-1] else ''}"
+_SUMS = ", ".join(
+    f"sum({what}) FILTER ({condition}) AS {kind}_{name}"
+    for kind, condition in (("sensitive", "{0}"), ("neutral", "NOT {0}"))
+    for what, name in (("s", "total"), ("n", "tokens"))
+)
+_BY_LABELS = " UNION ALL ".join(
+    f"SELECT '{labels}' AS labels, sample_id, bin, {_SUMS.format(column)} FROM counted GROUP BY ALL"
     for labels, column in LABELS.items()
 )
 SQL = f"""
@@ -29,13 +32,13 @@ SQL = f"""
         FROM tokens JOIN (SELECT sample_id, len(char_start) AS length FROM samples) USING (sample_id)
         WHERE in_code AND {FINITE} GROUP BY ALL
     )
-    {_CLASSES} ORDER BY labels DESC, sample_id, bin
+    {_BY_LABELS} ORDER BY labels DESC, sample_id, bin
 """
 
 
 def data(dataset: Dataset) -> pl.DataFrame:
     """A row a label set, class and twentieth of the response: the mean of its code tokens, 95 % interval by samples."""
-    frames = []
+    frames = [pl.DataFrame()]
     for labels, found in by_value(dataset.query(SQL), "labels"):
         for kind in CLASS_COLOURS:
             values = [f"{kind}_total", f"{kind}_tokens"]
@@ -48,25 +51,29 @@ def data(dataset: Dataset) -> pl.DataFrame:
                     "mean": mean, "mean_low": low, "mean_high": high,
                 })
             )  # fmt: skip
-    return pl.concat(frames) if frames else pl.DataFrame()
+    return pl.concat(frames, how="diagonal")
 
 
 def draw(frame: pl.DataFrame) -> Canvas:
-    datasets = by_dataset(frame)
-    canvas, axes = grid(len(datasets), len(LABELS), 2.8)
-    for row, (name, rows) in zip(axes, datasets, strict=True):
-        for ax, (labels, part) in zip(row, by_value(rows, "labels"), strict=True):
+    canvas, parts = panels(frame, lambda rows: 3.0)
+    shown = frame.filter(pl.col("mean").is_finite())
+    bounds = shown.select(
+        pl.min_horizontal("mean", pl.col("mean_low").fill_nan(1)).min().alias("low"),
+        pl.max_horizontal("mean", pl.col("mean_high").fill_nan(0)).max().alias("high"),
+    ).row(0)
+    for panel, rows in parts:
+        axes = panel.subplots(1, len(LABELS), sharey=True)
+        for ax, (labels, part) in zip(axes, by_value(rows, "labels"), strict=True):
             for kind, tokens in by_value(part.filter(pl.col("mean").is_finite()), "class"):
-                at = 50 * (tokens["position_from"] + tokens["position_to"])
-                ax.plot(at, tokens["mean"], "o-", color=CLASS_COLOURS[kind], markersize=3.5, label=kind)
-                ax.fill_between(at, tokens["mean_low"], tokens["mean_high"], color=CLASS_COLOURS[kind], alpha=0.17, linewidth=0)
-            if ax in axes[0]:
-                ax.set_title(f"{labels} labels")
+                at, colour = 50 * (tokens["position_from"] + tokens["position_to"]), CLASS_COLOURS[kind]
+                ax.plot(at, tokens["mean"], "o-", color=colour, markersize=3.5, label=kind)
+                ax.fill_between(at, tokens["mean_low"], tokens["mean_high"], color=colour, alpha=0.17, linewidth=0)
+            ax.set_title(f"{labels} labels")
             ax.set_xlim(0, 100)
-        row[0].set_ylabel(f"{name}\nmean confidence (probability)" if len(datasets) > 1 else "mean confidence (probability)")
-    axes[0][0].legend(loc="best")
-    for ax in axes[-1]:
-        ax.set_xlabel("position in the response (% of its tokens)")
+            ax.set_ylim(bounds[0] - 0.03, bounds[1] + 0.03)
+            ax.set_xlabel("position in the response (% of its tokens)")
+        axes[0].set_ylabel("mean confidence (probability)")
+        axes[0].legend(loc="lower right")
     return canvas
 
 

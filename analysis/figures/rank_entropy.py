@@ -7,7 +7,7 @@ from matplotlib.figure import Figure as Canvas
 
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import CLASS_COLOURS, by_dataset, by_value, grid, log_axis
+from analysis.figures.drawing import CLASS_COLOURS, by_value, log_axis, panels
 from analysis.statistics import FINITE
 
 __all__ = ["FIGURE"]
@@ -33,24 +33,26 @@ def data(dataset: Dataset) -> pl.DataFrame:
 
 
 def draw(frame: pl.DataFrame) -> Canvas:
-    datasets = by_dataset(frame)
-    canvas, axes = grid(len(datasets), 2, 2.9, share_y=False)
-    for row, (name, rows) in zip(axes, datasets, strict=True):
+    canvas, parts = panels(frame, lambda rows: 3.1)
+    highest = {what: frame[f"{what}_90"].max() for what in ("entropy", "rank")}
+    for panel, rows in parts:
+        axes = panel.subplots(1, 2, sharex=True)
         for kind, part in by_value(rows, "class"):
-            confidence = (part["confidence_from"] + part["confidence_to"]) / 2
-            for ax, what in zip(row, ("entropy", "rank"), strict=True):
-                colour = CLASS_COLOURS[kind]
-                ax.plot(confidence, part[f"{what}_50"], "o-", color=colour, markersize=3.5, label=kind)
-                ax.fill_between(confidence, part[f"{what}_10"], part[f"{what}_90"], color=colour, alpha=0.16, linewidth=0)
-        entropy, rank = row
-        entropy.set_ylabel(f"{name}\nentropy (nats)" if len(datasets) > 1 else "entropy (nats)")
-        entropy.set_ylim(bottom=0)
+            confidence, colour = (part["confidence_from"] + part["confidence_to"]) / 2, CLASS_COLOURS[kind]
+            for ax, what in zip(axes, ("entropy", "rank"), strict=True):
+                low, high = part[f"{what}_10"], part[f"{what}_90"]
+                ax.plot(confidence, part[f"{what}_50"], "o-", color=colour, markersize=3.5, label=f"{kind}, median")
+                ax.fill_between(confidence, low, high, color=colour, alpha=0.16, linewidth=0, label="middle 80 %")
+        entropy, rank = axes
+        entropy.set_ylabel("entropy (nats)")
+        entropy.set_ylim(0, float(str(highest["entropy"])) * 1.05 or 1)
         log_axis(rank, "y", [1, 2, 5, 10, 20, 50, 100, 1000, 10000])
-        rank.set_ylabel("rank (1: the model's first choice)")
-        entropy.legend(loc="upper right", title="median, middle 80 %", title_fontsize=9)
+        rank.set_ylabel("rank (number; 1: first choice)")
+        rank.set_ylim(0.85, max(5, float(str(highest["rank"])) * 1.2))
         rank.set_xlim(0, 1)
-    for ax in axes[-1]:
-        ax.set_xlabel("confidence (probability of the token)")
+        rank.legend(loc="upper right")
+        for ax in axes:
+            ax.set_xlabel("confidence (probability of the token)")
     return canvas
 
 

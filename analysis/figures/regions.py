@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure as Canvas
+from numpy.typing import NDArray
 
 from analysis.bootstrap import divided, interval, resampled
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import CLASS_COLOURS, WIDTH, by_dataset, log_axis
+from analysis.figures.drawing import CLASS_COLOURS, log_axis, panels
 from analysis.figures.sums import sample_sums
 from analysis.statistics import FINITE
 from curate.taxonomy import CATEGORIES
@@ -34,6 +35,8 @@ SQL = f"""
 def data(dataset: Dataset) -> pl.DataFrame:
     """A row a category, by rising lift: its share of the regions' sensitive tokens over its share of all of them."""
     found = dataset.query(SQL)
+    if found.is_empty() or not found["region_tokens"].sum():
+        return found.clear()
     names = sorted(set(found["category"]), key=CATEGORIES.index)
     sums = sample_sums(found, "category", names, ["region_tokens", "all_tokens"])
     totals = sums.sum(axis=0)
@@ -47,40 +50,39 @@ def data(dataset: Dataset) -> pl.DataFrame:
     }, schema_overrides={"category": pl.String}).sort("lift", "category")  # fmt: skip
 
 
-def _lift(totals: np.ndarray) -> np.ndarray:
+def _lift(totals: NDArray[np.floating]) -> NDArray[np.floating]:
     """(draws, categories, 2), tokens in regions and of all -> (draws, categories)."""
     shares = divided(totals, totals.sum(axis=1, keepdims=True))
     return divided(shares[..., 0], shares[..., 1])
 
 
 def draw(frame: pl.DataFrame) -> Canvas:
-    datasets = by_dataset(frame)
-    heights = [len(rows) for _, rows in datasets]
-    canvas = Canvas(figsize=(WIDTH, 0.6 + 0.27 * sum(heights) + 0.5 * len(heights)))
-    axes = canvas.subplots(len(datasets), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
-    for ax, (name, rows) in zip(axes, datasets, strict=True):
+    canvas, parts = panels(frame, lambda rows: 0.75 + 0.26 * max(8, len(rows)))
+    bounds = [x for x in (frame["lift_low"].min(), frame["lift_high"].max()) if isinstance(x, float) and 0 < x < 100]
+    for panel, rows in parts:
+        ax = panel.subplots()
         at = np.arange(len(rows))
         ax.hlines(at, rows["lift_low"], rows["lift_high"], color=CLASS_COLOURS["sensitive"], linewidth=2.2)
         ax.plot(rows["lift"], at, "o", color=CLASS_COLOURS["sensitive"], markeredgecolor="black", markersize=6)
         ax.axvline(1, color="black", linewidth=1, linestyle="--")
         labels = [
-            f"{category}  ({100 * inside:.1f} % of {100 * base:.1f} %)"
+            f"{category} ({100 * inside:.1f} / {100 * base:.1f} %)"
             for category, inside, base in rows.select("category", "region_share", "base_share").iter_rows()
         ]
         ax.set_yticks(at, labels)
         ax.set_ylim(-0.7, len(rows) - 0.3)
-        ax.set_ylabel("category (in regions, in all)")
-        ax.set_title(name)
-    log_axis(axes[0], "x", [0.1, 0.2, 0.5, 1, 2, 5, 10])
-    axes[-1].set_xlabel("lift: share among tokens of low-confidence regions / share among all sensitive tokens (ratio)")
+        ax.set_ylabel("category (% in regions / in all)")
+        log_axis(ax, "x", [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10, 20])
+        ax.set_xlim(min([0.6, *bounds]) / 1.08, max([1.7, *bounds]) * 1.08)
+        ax.set_xlabel("lift: share in low-confidence regions / share in all (ratio)")
     return canvas
 
 
 FIGURE = Figure(
     name="regions",
     title="What low-confidence regions are made of",
-    caption="Regions are runs of sensitive tokens below the neutral mean. Right of the line: a category is more frequent"
-    " in them than among all sensitive code tokens. Bars: 95 % intervals, for which whole samples are drawn.",
+    caption="Regions are runs of sensitive tokens below the neutral mean. Right of the line: a category is more"
+    " frequent in them than among all sensitive code tokens. Bars: 95 % intervals, for which whole samples are drawn.",
     data=data,
     draw=draw,
 )

@@ -13,7 +13,9 @@ from analysis.bootstrap import divided, interval, resampled
 __all__ = ["mean_intervals", "sample_sums"]
 
 
-def sample_sums(frame: pl.DataFrame, group: str, groups: Sequence[object], values: Sequence[str]) -> NDArray[np.float64]:
+def sample_sums(
+    frame: pl.DataFrame, group: str, groups: Sequence[object], values: Sequence[str]
+) -> NDArray[np.float64]:
     """(N, groups, values): 0 where a sample has no row of a group. `frame`: at most one row a `sample_id` and
     `group`."""
     index = {value: i for i, value in enumerate(groups)}

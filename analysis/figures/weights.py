@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import CLASS_COLOURS, by_dataset, grid, log_axis
+from analysis.figures.drawing import CLASS_COLOURS, log_axis, panels
 
 __all__ = ["FIGURE"]
 
@@ -31,32 +32,35 @@ def data(dataset: Dataset) -> pl.DataFrame:
 
 
 def draw(frame: pl.DataFrame) -> Canvas:
-    datasets = by_dataset(frame)
-    canvas, axes = grid(len(datasets), 2, 2.9, share_x=False, share_y=False, width_ratios=[1, 1.3])
-    colour = CLASS_COLOURS["neutral"]
-    bounds = frame["weight"].min(), frame["weight"].max()
-    edges = np.linspace(max(0, float(bounds[0]) - 0.01), min(1, float(bounds[1]) + 0.01), 31)
-    for row, (name, rows) in zip(axes, datasets, strict=True):
-        histogram, scatter = row
+    canvas, parts = panels(frame, lambda rows: 3.0)
+    weights, lengths = frame["weight"].to_numpy(), frame["response_tokens"].to_numpy()
+    edges = np.linspace(max(0, weights.min() - 0.01), min(1, weights.max() + 0.01), 31)
+    ticks = _ticks(int(lengths.min()), int(lengths.max()))
+    for panel, rows in parts:
+        histogram, scatter = panel.subplots(1, 2, width_ratios=[1, 1.3])
         weight, length = rows["weight"].to_numpy(), rows["response_tokens"].to_numpy()
-        histogram.hist(weight, bins=edges, color=colour, alpha=0.75)
+        histogram.hist(weight, bins=edges, color=CLASS_COLOURS["neutral"], alpha=0.75)
         histogram.axvline(weight.mean(), color="black", linestyle="--", linewidth=1.1)
-        histogram.set_title(f"mean {weight.mean():.3f}, standard deviation {weight.std():.3f}", fontsize=10)
-        histogram.set_ylabel(f"{name}\nsamples (number)" if len(datasets) > 1 else "samples (number)")
-        histogram.set_xlabel("sample weight w (no unit)")
+        histogram.set_title(f"mean {weight.mean():.3f}, s.d. {weight.std():.3f}", fontsize=10)
+        histogram.set_ylabel("samples (number)")
+        histogram.set_xlabel("sample weight w (from 0 to 1)")
+        histogram.yaxis.set_major_locator(MaxNLocator(integer=True))
         if len(rows) > POINTS:
             hexagons = scatter.hexbin(length, weight, xscale="log", gridsize=40, bins="log", cmap="cividis_r", mincnt=1)
-            canvas.colorbar(hexagons, ax=scatter, label="samples (number)", format=lambda v, at: f"{v:,.0f}")
+            panel.colorbar(hexagons, ax=scatter, label="samples (number)", format=lambda v, at: f"{v:,.0f}")
         else:
-            scatter.plot(length, weight, "o", color=colour, alpha=0.55, markersize=4, markeredgewidth=0)
+            scatter.plot(
+                length, weight, "o", color=CLASS_COLOURS["neutral"], alpha=0.55, markersize=4, markeredgewidth=0
+            )
         window = rows["window"][0]
-        scatter.axvline(window, color="black", linestyle=":", linewidth=1.1)
-        scatter.annotate(f" l = {window}", (window, 1), xycoords=("data", "axes fraction"), va="top", fontsize=9)
-        log_axis(scatter, "x", _ticks(int(length.min()), int(length.max())))
+        scatter.axvline(window, color="black", linestyle=":", linewidth=1.1, label=f"window, {window} tokens")
+        scatter.legend(loc="lower right", frameon=True)
+        log_axis(scatter, "x", ticks)
+        scatter.set_xlim(min(lengths.min(), window) / 1.15, max(lengths.max(), window) * 1.15)
         scatter.set_ylim(edges[0], edges[-1])
         scatter.set_title(f"rank correlation ρ = {rows['spearman'][0]:+.2f} ({len(rows):,} samples)", fontsize=10)
         scatter.set_xlabel("length of the response (tokens)")
-        scatter.set_ylabel("sample weight w (no unit)")
+        scatter.set_ylabel("sample weight w (from 0 to 1)")
     return canvas
 
 

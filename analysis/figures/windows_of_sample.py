@@ -8,10 +8,11 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from numpy.typing import NDArray
 
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import CLASS_COLOURS, GREY, LABEL_COLOURS, WIDTH, by_dataset, plain
+from analysis.figures.drawing import CLASS_COLOURS, GREY, LABEL_COLOURS, panels, plain
 from analysis.figures.lowest import lowest_window
 from curate.store import ANALYSIS_WINDOW
 from curate.taxonomy import CATEGORIES
@@ -34,7 +35,7 @@ SQL = f"""
 def data(dataset: Dataset) -> pl.DataFrame:
     """A row a code token of the sample; `window_mean` is that of the window that starts at it."""
     found = lowest_window(dataset)
-    parameters = {
+    parameters: dict[str, object] = {
         "sample": found.sample_id if found else "",
         "mean": found.neutral_mean if found else None,
         "start": found.start if found else -1,
@@ -43,28 +44,33 @@ def data(dataset: Dataset) -> pl.DataFrame:
 
 
 def draw(frame: pl.DataFrame) -> Canvas:
-    datasets = by_dataset(frame)
-    strips = [[c for c in CATEGORIES[1:] if c in set(rows["category"])] for _, rows in datasets]
-    heights = [h for strip in strips for h in (2.6, 0.17 * (1 + len(strip)) + 0.1)]
-    canvas = Canvas(figsize=(WIDTH, sum(heights) + 1.0 * len(datasets)))
-    axes = canvas.subplots(2 * len(datasets), 1, height_ratios=heights)
-    for i, ((name, rows), strip) in enumerate(zip(datasets, strips, strict=True)):
-        means, below = axes[2 * i : 2 * i + 2]
-        means.sharex(below)
+    canvas, parts = panels(frame, lambda rows: 3.7 + 0.18 * (1 + len(_strip(rows))))
+    for panel, rows in parts:
+        strip = _strip(rows)
+        means, below = panel.subplots(2, 1, sharex=True, height_ratios=[2.6, 0.27 + 0.18 * len(strip)])
+        means.set_title(f"sample {plain(rows['source_id'][0] or rows['sample_id'][0])}")
         _draw_means(means, rows)
-        means.set_title(f"{name}\nsample {plain(rows['source_id'][0] or rows['sample_id'][0])}")
         _draw_strip(below, rows, strip)
+        panel.legend(*means.get_legend_handles_labels(), loc="outside lower center", ncols=4, columnspacing=1.2)
     return canvas
+
+
+def _strip(rows: pl.DataFrame) -> list[str]:
+    """The categories of a sample, in the order of the taxonomy."""
+    there = set(rows["category"])
+    return [category for category in CATEGORIES[1:] if category in there]
 
 
 def _draw_means(ax: Axes, rows: pl.DataFrame) -> None:
     windows = rows.drop_nulls("window_mean")
     start, mean = windows["pos"].to_numpy(), windows["window_mean"].to_numpy()
     neutral = rows["neutral_mean"][0]
-    ax.plot(start, mean, color=CLASS_COLOURS["neutral"], linewidth=1.3, label=f"mean of {ANALYSIS_WINDOW} code tokens")
+    ax.plot(start, mean, color=CLASS_COLOURS["neutral"], linewidth=1.3, label=f"{ANALYSIS_WINDOW} code tokens")
     if neutral is not None:
-        low = dict(color=CLASS_COLOURS["sensitive"], alpha=0.22, linewidth=0)
-        ax.fill_between(start, mean, neutral, where=mean < neutral, interpolate=True, label="low windows", **low)
+        ax.fill_between(
+            start, mean, neutral, where=mean < neutral, interpolate=True, label="low windows",
+            color=CLASS_COLOURS["sensitive"], alpha=0.22, linewidth=0,
+        )  # fmt: skip
         ax.axhline(neutral, color=GREY, linestyle="--", linewidth=1.1, label=f"neutral mean, {neutral:.3f}")
     lowest = windows.filter("lowest")
     ax.plot(
@@ -73,9 +79,6 @@ def _draw_means(ax: Axes, rows: pl.DataFrame) -> None:
     )  # fmt: skip
     ax.set_ylabel("window mean (probability)")
     ax.set_ylim(min(mean.min(), neutral or 1) - 0.03, max(mean.max(), neutral or 0) + 0.03)
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, borderaxespad=0, columnspacing=1.2)
-    ax.set_title(" ")
-    ax.tick_params(labelbottom=False)
 
 
 def _draw_strip(ax: Axes, rows: pl.DataFrame, strip: list[str]) -> None:
@@ -92,7 +95,7 @@ def _draw_strip(ax: Axes, rows: pl.DataFrame, strip: list[str]) -> None:
     ax.set_xlim(pos.min(), pos.max() + 1)
 
 
-def _runs(positions: np.ndarray) -> list[tuple[int, int]]:
+def _runs(positions: NDArray[np.int64]) -> list[tuple[int, int]]:
     """(start, length) of the runs in rising positions."""
     runs = []
     for _, members in groupby(enumerate(positions.tolist()), key=lambda pair: pair[1] - pair[0]):
