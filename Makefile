@@ -21,6 +21,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt Makefile
 
 demo: setup
 	$(BIN)/python -m curate.build --source bundled --source data/corpus/flawed.jsonl --out $(DEMO) --overwrite
+	$(BIN)/python -m analysis.report $(DEMO)
+	$(BIN)/python -m analysis.view $(DEMO) --out $(DEMO)-report/view.html
 
 check: setup
 	$(BIN)/ruff check .
