@@ -30,6 +30,7 @@ from scipy import stats
 from analysis.alignment import CLASSES, mask_sums, word_logprobs
 from analysis.bootstrap import bootstrap, divided
 from analysis.dataset import Dataset, open_datasets
+from analysis.findings import plain
 from curate.console import main, parse_options, printable
 from curate.errors import DatasetError, OptionError
 from curate.store import attach_views
@@ -117,15 +118,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """One JSON object; what does not exist is null."""
-        return json.dumps(_plain(asdict(self)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(v) for name, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return json.dumps(plain(asdict(self)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _joined(a: Dataset, b: Dataset) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,7 @@ from analysis.measures import (
 from analysis.verdicts import NOTES, Verdict, token_verdicts, window_verdicts
 from analysis.windows import windows_by_sample
 
-__all__ = ["Findings", "find"]
+__all__ = ["Findings", "find", "plain"]
 
 _Row = TokenFinding | CategoryFinding | OverlapFinding | WindowFinding
 
@@ -54,7 +54,7 @@ class Findings:
 
     def to_json(self) -> str:
         """One JSON object; what does not exist is null, never NaN."""
-        return json.dumps(_plain(asdict(self)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(plain(asdict(self)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_csv(self) -> str:
         """One line a number: section, dataset, labels, control, name, number, low, high, paper, verdict."""
@@ -142,12 +142,12 @@ def _missing(
             yield f"No window is low by {w.labels} labels: no share of low windows."
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The value with None for what is not finite."""
     if isinstance(value, dict):
-        return {name: _plain(v) for name, v in value.items()}
+        return {name: plain(v) for name, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -123,7 +123,7 @@ class BuildConfig:
     jobs: int | None = None
     """Processes that parse; without it: one for each core."""
     overwrite: bool = False
-    """Replace a dataset that stands at --out."""
+    """Replace another dataset that stands at --out; the same build goes on where it was, or stands."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work; raises OptionError with the option's name and its range."""

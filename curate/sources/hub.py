@@ -60,19 +60,9 @@ def open_hub(spec: str, mapping: Mapping[str, str], license: str | None) -> HubS
     Without CONFIG the only one, or `default`; without REVISION the newest; without SPLIT the only one, or `train`.
     Raises OptionError for a spec that is none, SourceError for a dataset that cannot be found, reached or read.
     """
-    found = _SPEC.fullmatch(spec)
-    if found is None:
-        raise OptionError(f"--source {spec[:200]!a}: write it as hf://USER/NAME[/CONFIG][@REVISION][:SPLIT]")
-    repository, config, revision, split = found.groups()
     with _one_line(spec):
-        import datasets
-
-        commit = _commit(repository, revision)
-        where = _location(repository)
-        configs = datasets.get_dataset_config_names(where, revision=commit)
-        config = _choice(spec, "configuration", config, configs, "default", "/CONFIG")
-        splits = datasets.get_dataset_split_names(where, config, revision=commit)
-        split = _choice(spec, "split", split, splits, "train", ":SPLIT")
+        repository, config, commit, wanted, splits = _looked_up(spec)
+        split = _choice(spec, "split", wanted, splits, "train", ":SPLIT")
         table = _stream(repository, config, split, commit)
         first = list(islice(table, _PEEK_ROWS))
     if not first:
@@ -88,20 +78,25 @@ def hub_values(spec: str) -> Iterator[object]:
 
     Raises as `open_hub` does.
     """
+    with _one_line(spec):
+        repository, config, commit, wanted, splits = _looked_up(spec)
+        for split in [_choice(spec, "split", wanted, splits, "", ":SPLIT")] if wanted else splits:
+            yield from _stream(repository, config, split, commit)
+
+
+def _looked_up(spec: str) -> tuple[str, str, str, str | None, list[str]]:
+    """(repository, configuration, commit, split that is asked for, splits that are there)"""
     found = _SPEC.fullmatch(spec)
     if found is None:
         raise OptionError(f"{spec[:200]!a}: write it as hf://USER/NAME[/CONFIG][@REVISION][:SPLIT]")
-    repository, config, revision, wanted = found.groups()
-    with _one_line(spec):
-        import datasets
+    import datasets
 
-        commit = _commit(repository, revision)
-        where = _location(repository)
-        configs = datasets.get_dataset_config_names(where, revision=commit)
-        config = _choice(spec, "configuration", config, configs, "default", "/CONFIG")
-        splits = datasets.get_dataset_split_names(where, config, revision=commit)
-        for split in [_choice(spec, "split", wanted, splits, "", ":SPLIT")] if wanted else splits:
-            yield from _stream(repository, config, split, commit)
+    repository, config, revision, split = found.groups()
+    commit = _commit(repository, revision)
+    where = _location(repository)
+    configs = datasets.get_dataset_config_names(where, revision=commit)
+    config = _choice(spec, "configuration", config, configs, "default", "/CONFIG")
+    return repository, config, commit, split, datasets.get_dataset_split_names(where, config, revision=commit)
 
 
 def _choice(spec: str, what: str, wanted: str | None, found: list[str], usual: str, how: str) -> str:

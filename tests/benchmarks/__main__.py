@@ -31,6 +31,7 @@ Name = Literal[
     "storage",
     "queries",
     "viewer",
+    "report",
     "memory",
 ]
 NAMES = get_args(Name)
