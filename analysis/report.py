@@ -30,9 +30,9 @@ from analysis.findings import Findings, find
 from analysis.measures import RULES
 from curate.console import main, parse_options
 from curate.errors import DatasetError, OptionError
-from curate.store import replace_file
+from curate.store import funnel, replace_file
 
-__all__ = ["Drawn", "ReportConfig", "draw_all", "funnel", "render_report", "report_folder", "write_report"]
+__all__ = ["Drawn", "ReportConfig", "draw_all", "render_report", "report_folder", "write_report"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _LARGEST_SVG = 400_000  # bytes; a larger drawing is embedded as PNG
@@ -133,23 +133,6 @@ def _drawn(figure: Figure, datasets: Sequence[Dataset], out: Path) -> Drawn:
     return Drawn(figure, f"data:image/{kind};base64,{base64.b64encode(content.read_bytes()).decode()}", note=note)
 
 
-def funnel(manifest: dict[str, Any]) -> list[tuple[str, str, int, int]]:
-    """(stage, reason, rows refused, rows left) from the rows read to those accepted; empty where it was not kept."""
-    counts = manifest["counts"]
-    if "read" not in counts:
-        return []
-    left = int(counts["read"])
-    lines = [("read", "", 0, left)]
-    for stage, reasons in counts.get("refused", {}).items():
-        for reason, rows in reasons.items():
-            left -= int(rows)
-            lines.append((stage, reason, int(rows), left))
-    if counts.get("failed"):
-        left -= int(counts["failed"])
-        lines.append(("failed", "the program raised an error", int(counts["failed"]), left))
-    return lines
-
-
 def number(value: float | None, digits: int = 3) -> str:
     """A number for a table: fixed digits, a true minus sign, a dash for what does not exist."""
     if value is None or not math.isfinite(value):
@@ -198,7 +181,7 @@ def render_report(datasets: Sequence[Dataset], found: Sequence[Findings], drawn:
         found=found,
         claims=_claims(found),
         drawn=drawn,
-        funnels=[funnel(d.manifest) for d in datasets],
+        funnels=[[("read", "", 0, d.manifest["counts"]["read"]), *funnel(d.manifest["counts"])] for d in datasets],
         controls=CONTROLS,
         rules=RULES,
         command=shlex.join(

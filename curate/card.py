@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from curate.schema import TABLES, table_columns
+from curate.store import funnel
 
 __all__ = ["escape_markdown", "render_card"]
 
@@ -72,7 +73,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         m=manifest,
         head=Markup(yaml.safe_dump(_head(manifest, rows), sort_keys=False, allow_unicode=False)),
         rows=rows,
-        funnel=_funnel(counts),
+        funnel=funnel(counts),
         sources=[_source(s, manifest["rows"].get(s["name"], {})) for s in manifest["sources"]],
         tables={
             name: [(Markup(c.name), Markup(c.type), Markup(c.meaning)) for c in table_columns(name, extra)]
@@ -103,16 +104,6 @@ def _hub_license(spdx: str | None) -> str:
         return "unknown"
     plain = spdx.strip().lower().removesuffix("-only").removesuffix("-or-later")
     return plain if plain in _HUB_LICENSES else "other"
-
-
-def _funnel(counts: Mapping[str, Any]) -> list[tuple[str, str, int, int]]:
-    """(stage, reason, rows refused, rows left)"""
-    left, lines = counts["read"], []
-    for stage, reasons in counts["refused"].items():
-        for reason, refused in reasons.items():
-            left -= refused
-            lines.append((stage, reason, refused, left))
-    return lines
 
 
 def _source(fingerprint: Mapping[str, Any], rows: Mapping[str, Any]) -> dict[str, Any]:

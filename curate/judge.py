@@ -128,7 +128,8 @@ class Judge:
         def sources() -> Iterator[tuple[int, list[str]]]:
             for number, frame in shards:
                 waiting.append((number, frame))
-                for row in frame.filter(pl.col("reason").is_null()).iter_rows(named=True):
+                standing = frame.filter(pl.col("reason").is_null()).select("row", "response", "blocks")
+                for row in standing.iter_rows(named=True):
                     yield row["row"], compilable_texts(row["response"], code_blocks(row))
 
         found: dict[int, CompileResult] = {}

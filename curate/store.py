@@ -15,7 +15,7 @@ from __future__ import annotations
 import glob
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ __all__ = [
     "JOURNAL",
     "attach_views",
     "connect",
+    "funnel",
     "is_whole",
     "narrow",
     "part_files",
@@ -156,6 +157,19 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path}: format {version}, but this version of cuset reads {FORMAT_VERSION}: build it again"
         )
     return dict(manifest)
+
+
+def funnel(counts: Mapping[str, Any]) -> list[tuple[str, str, int, int]]:
+    """(stage, reason, rows refused, rows left) out of a manifest's counts, in the order in which rows are judged.
+
+    Rows on which a stage raised an error are among them, with the reason `failed`.
+    """
+    left, lines = counts["read"], []
+    for stage, reasons in counts["refused"].items():
+        for reason, rows in reasons.items():
+            left -= rows
+            lines.append((stage, reason, rows, left))
+    return lines
 
 
 def connect(path: Path | str) -> duckdb.DuckDBPyConnection:

@@ -18,7 +18,7 @@ from curate.console import printable
 from curate.errors import CusetError
 from curate.frames import FAILED
 from curate.stages import STAGE_ORDER
-from curate.store import ANALYSIS_WINDOW, narrow, part_files, read_part
+from curate.store import ANALYSIS_WINDOW, funnel, narrow, part_files, read_part
 
 __all__ = ["count_rows", "findings", "print_findings", "print_funnel"]
 
@@ -144,12 +144,9 @@ def print_funnel(console: Console, counts: Mapping[str, Any]) -> None:
     table.add_column("reason")
     table.add_column("rows", justify="right")
     table.add_column("left", justify="right")
-    left = counts["read"]
-    table.add_row("read", "", "", str(left))
-    for stage, reasons in counts["refused"].items():
-        for reason, rows in reasons.items():
-            left -= rows
-            table.add_row(stage, Text(printable(reason)), f"-{rows}", str(left))
+    table.add_row("read", "", "", str(counts["read"]))
+    for stage, reason, rows, left in funnel(counts):
+        table.add_row(stage, Text(printable(reason)), f"-{rows}", str(left))
     table.add_row("accepted", "", "", str(counts["accepted"]), style="bold")
     console.print(table)
     for what, found in (("marked", counts["marked"]), ("placeholders for", counts["redacted"])):

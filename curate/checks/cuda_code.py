@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
@@ -14,7 +14,7 @@ from curate.syntax.functions import function_name
 from curate.syntax.parse import language
 from curate.syntax.queries import MAX_OPEN_MATCHES, MAX_TREE_DEPTH
 
-__all__ = ["Call", "CudaCode", "Function", "bare_name", "preorder", "read_cuda", "text_of"]
+__all__ = ["Call", "CudaCode", "Function", "bare_name", "read_cuda", "text_of"]
 
 Kind = Literal["kernel", "device", "host"]
 
@@ -89,23 +89,6 @@ def text_of(node: Node | None) -> str:
 def bare_name(name: str) -> str:
     """A function's name without namespaces and template arguments."""
     return name.partition("<")[0].rpartition("::")[2].strip()
-
-
-def preorder(root: Node) -> Iterator[tuple[Node, int]]:
-    """(node, depth) in document order, by a cursor: no recursion, whatever the depth."""
-    cursor = root.walk()
-    depth = 0
-    while True:
-        node = cursor.node
-        assert node is not None
-        yield node, depth
-        if cursor.goto_first_child():
-            depth += 1
-            continue
-        while not cursor.goto_next_sibling():
-            if not cursor.goto_parent():
-                return
-            depth -= 1
 
 
 @cache

@@ -6,11 +6,11 @@ import re
 
 from tree_sitter import Node
 
-from curate.checks.cuda_code import bare_name, preorder
+from curate.checks.cuda_code import bare_name
 from curate.checks.python_code import python_trees
 from curate.checks.types import Answer
 from curate.extract import extract_cuda
-from curate.extract.language import parse_cuda
+from curate.extract.language import parse_cuda, preorder
 
 __all__ = ["equals_reference"]
 

@@ -8,10 +8,11 @@ from functools import cached_property
 from tree_sitter import Node
 
 from curate.checks.branches import MAX_OPERATORS, Path
-from curate.checks.cuda_code import preorder, text_of
+from curate.checks.cuda_code import text_of
 from curate.checks.cuda_paths import Operator, is_side_path
 from curate.checks.operators import HEAVY, HEAVY_METHODS, HEAVY_MODULES, LIGHT
 from curate.checks.python_code import PythonCall, PythonCode, PythonFunction, dotted
+from curate.extract.language import preorder
 
 __all__ = ["PythonPaths"]
 

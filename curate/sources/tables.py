@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curate.errors import SourceError
 from curate.sources.conversation import BadRow, split_turns
 from curate.sources.delimited import delimited_items
 from curate.sources.files import digest, shown
+from curate.sources.parquet import Item, open_parquet, parquet_items
 from curate.sources.shapes import Shape, choose_shape, peeked
-from curate.sources.streams import MAX_LINE, kind_of, lines_of, read_whole
+from curate.sources.streams import kind_of, lines_of, read_whole
 from curate.sources.types import Row
 
 __all__ = ["TableSource", "open_table", "read_row", "table_values", "warn_if_swapped"]
 
 _log = logging.getLogger(__name__)
 
-Item = tuple[int, object, str]
-"""Position, the row or the BadRow that it is, and its text where there is no row to show (empty otherwise)."""
-
 _PEEK_ROWS = 200
 _PEEK_LINES = 5000
-_BATCH = 128
 _SWAP_ROWS, _SWAP_LEAST = 20, 5
-_MOST_BYTES = 2**30
-"""That a batch of a Parquet file may expand to."""
 _MAX_JSON = 2**30
 """Bytes of a .json file, which is held in memory as a whole."""
 
@@ -98,15 +90,15 @@ def open_table(path: Path, mapping: Mapping[str, str]) -> Shape:
     if path.stat().st_size == 0:
         raise SourceError(f"{shown(path)} is empty.")
     if kind_of(path.name)[0] == ".parquet":
-        table = _parquet(path)
+        table = open_parquet(path)
         if table.metadata.num_rows == 0:
             raise SourceError(f"{shown(path)} holds no rows.")
         names = table.schema_arrow.names
         ids = [name for name in names if peeked({name: True})[name]]
-        first = islice(_parquet_items(path, ids), _PEEK_ROWS) if ids else []
+        first = islice(parquet_items(path, ids), _PEEK_ROWS) if ids else []
         rows = [dict.fromkeys(names) | value for _, value, _raw in first if isinstance(value, dict)]
         shape = choose_shape(rows or [dict.fromkeys(names)], shown(path), mapping)
-        warn_if_swapped(shown(path), shape, (value for _, value, _raw in _parquet_items(path, shape.columns)))
+        warn_if_swapped(shown(path), shape, (value for _, value, _raw in parquet_items(path, shape.columns)))
         return shape
     rows = []
     start: list[object] = []
@@ -155,7 +147,7 @@ def table_values(path: Path) -> Iterator[object]:
 def _items(path: Path, shape: Shape | None) -> Iterator[Item]:
     kind, _ = kind_of(path.name)
     if kind == ".parquet":
-        yield from _parquet_items(path, None if shape is None else shape.columns)
+        yield from parquet_items(path, None if shape is None else shape.columns)
     elif kind in (".csv", ".tsv"):
         yield from delimited_items(path)
     elif kind == ".json" and not _is_lines(path):
@@ -231,67 +223,6 @@ def _is_row(value: Mapping[str, object]) -> bool:
         and isinstance(turns[0], dict)
         and bool({"role", "from"} & set(turns[0]))
     )
-
-
-def _parquet(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _broken_parquet(path, error) from None
-
-
-def _parquet_items(path: Path, columns: Collection[str] | None) -> Iterator[Item]:
-    """Batch by batch, the wanted columns alone."""
-    with _parquet(path) as table:
-        names = table.schema_arrow.names
-        wanted = None if columns is None else [name for name in names if name in columns]
-        position = 0
-        try:
-            for batch in table.iter_batches(batch_size=_batch_rows(table.metadata, wanted), columns=wanted):
-                for value in _python_rows(batch):
-                    position += 1
-                    yield position, _not_too_large(value), ""
-        except (pa.ArrowException, OSError) as error:
-            raise _broken_parquet(path, error, f" after row {position}") from None
-
-
-def _batch_rows(metadata: pq.FileMetaData, columns: Collection[str] | None) -> int:
-    """Rows of a batch: fewer where a dictionary, which holds a value once for all rows, could make a batch a bomb."""
-    most = 1
-    for n in range(metadata.num_row_groups):
-        group = metadata.row_group(n)
-        chunks = (group.column(i) for i in range(group.num_columns))
-        named = (c for c in chunks if columns is None or c.path_in_schema.split(".")[0] in columns)
-        most = max(most, sum(c.total_uncompressed_size for c in named if c.has_dictionary_page))
-    return max(1, min(_BATCH, _MOST_BYTES // most))
-
-
-def _not_too_large(value: object) -> object:
-    """The row, held to what a line of text may hold."""
-    size = (
-        max((len(x) for x in value.values() if isinstance(x, str | bytes)), default=0) if isinstance(value, dict) else 0
-    )
-    return BadRow("too_large", f"a value of {size} characters, more than {MAX_LINE}") if size > MAX_LINE else value
-
-
-def _python_rows(batch: pa.RecordBatch) -> Iterator[object]:
-    try:
-        yield from batch.to_pylist()
-        return
-    except (UnicodeDecodeError, pa.ArrowException, ValueError, OverflowError):
-        pass
-    for i in range(batch.num_rows):  # one bad row must not take its batch along
-        try:
-            yield batch.slice(i, 1).to_pylist()[0]
-        except UnicodeDecodeError:
-            yield BadRow("not_utf8", "a column of the row")
-        except (pa.ArrowException, ValueError, OverflowError) as error:
-            yield BadRow("wrong_type", type(error).__name__)
-
-
-def _broken_parquet(path: Path, error: Exception, where: str = "") -> SourceError:
-    reason = str(error).split("\n")[0].replace(str(path), path.name)[:200]
-    return SourceError(f"{shown(path)}: not a whole Parquet file{where} ({reason}); fetch or write it again.")
 
 
 def _evidence(value: object) -> str:

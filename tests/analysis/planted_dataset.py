@@ -67,7 +67,7 @@ def plant(
     write_part(pl.DataFrame(schema=FRAMES["rejected"]), REJECTED, path / "rejected" / "part-0.parquet")
     write_part(pl.DataFrame(schema=FRAMES["regions"]), REGIONS, path / "regions" / "part-0.parquet")
     manifest = {
-        "format_version": FORMAT_VERSION, "model": {"name": name}, "counts": {"accepted": len(rows)},
+        "format_version": FORMAT_VERSION, "model": {"name": name}, "counts": {"read": len(rows), "accepted": len(rows), "rejected": 0, "failed": 0, "refused": {}},
         "config": {"skip_scoring": skip_scoring, "context": "chat"},
     }  # fmt: skip
     (path / "manifest.json").write_text(json.dumps(manifest))

@@ -17,8 +17,9 @@ import pytest
 
 from analysis.dataset import open_datasets
 from analysis.figures import FIGURES
-from analysis.report import funnel, report_folder, run
+from analysis.report import report_folder, run
 from curate.errors import DatasetError, OptionError
+from curate.store import funnel
 from tests.analysis.planted_dataset import Planted, plant
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -187,7 +188,12 @@ def test_report_folder_is_beside_the_dataset(tmp_path: Path) -> None:
 
 def test_funnel_counts_down_to_the_accepted(tmp_path: Path) -> None:
     (dataset,) = open_datasets([planted(tmp_path / "data", "m", samples=2)])
-    assert funnel(dataset.manifest) == [("read", "", 0, 5), ("parse", "no_kernel", 3, 2)]
+    assert funnel(dataset.manifest["counts"]) == [("parse", "no_kernel", 3, 2)]
+
+
+def test_rows_that_failed_are_taken_away_once() -> None:
+    counts = {"read": 9, "accepted": 4, "rejected": 3, "failed": 2, "refused": {"parse": {"no_kernel": 3, "failed": 2}}}
+    assert funnel(counts) == [("parse", "no_kernel", 3, 6), ("parse", "failed", 2, 4)]
 
 
 def test_in_a_browser(tmp_path: Path) -> None:

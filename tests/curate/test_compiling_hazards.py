@@ -37,7 +37,7 @@ OUTSIDE = [
     '# 1 "/etc/passwd" 2',
     '#define F "/etc/passwd"\n#line 1 F',
     '#if __has_include("/etc/passwd")\n#endif',
-    "#if __has_include(</root/.ssh>)\n#endif",
+    "#if __has_include(</home/ada/.ssh/id>)\n#endif",
     "#if __has_include(HEADER)\n#endif",
     '#if __has_embed("/etc/passwd")\n#endif',
     '#pragma GCC dependency "/etc/passwd"',

@@ -26,7 +26,7 @@ from curate.config import BuildConfig
 from curate.console import main
 from curate.driver import build_dataset
 from curate.score import StubScorer
-from curate.sources import archives, open_sources, tables
+from curate.sources import archives, open_sources, parquet
 
 Write = Callable[..., Path]
 Run = Callable[..., str]
@@ -153,7 +153,7 @@ def test_parquet_whose_dictionary_is_a_bomb_is_read_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One value, stored once, for 200 rows: batches of a fixed number of rows would hold it that often at once."""
-    monkeypatch.setattr(tables, "_MOST_BYTES", 2**22)
+    monkeypatch.setattr(parquet, "_MOST_BYTES", 2**22)
     big = "x" * 1_000_000
     table = pa.table({"prompt": ["Q"] * 200, "response": [KERNEL, *[big] * 199]})
     pq.write_table(table, tmp_path / "a.parquet", compression="zstd", dictionary_pagesize_limit=2**30)
@@ -176,7 +176,7 @@ def test_parquet_whose_dictionary_is_a_bomb_is_read_in_bounded_memory(
 
 
 def test_parquet_value_beyond_the_bound_of_a_line_is_a_reason(tmp_path: Path) -> None:
-    table = pa.table({"prompt": ["Q", "Q"], "response": ["x" * (tables.MAX_LINE + 1), "A"]})
+    table = pa.table({"prompt": ["Q", "Q"], "response": ["x" * (parquet.MAX_LINE + 1), "A"]})
     pq.write_table(table, tmp_path / "a.parquet")
     rows = list(open_sources([str(tmp_path / "a.parquet")])[0].rows())
     assert [row.reason for row in rows] == ["too_large", None]
