@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from playwright.sync_api import sync_playwright
 
 from analysis.dataset import open_datasets
 from analysis.figures import FIGURES
@@ -197,12 +198,11 @@ def test_rows_that_failed_are_taken_away_once() -> None:
 
 
 def test_in_a_browser(tmp_path: Path) -> None:
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e .[dev]")
     if CHROMIUM is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
     run([str(planted(tmp_path / "data", HOSTILE)), "--draws", "100"])
     page_file = tmp_path / "data-report" / "index.html"
-    with sync.sync_playwright() as driver:
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         papers = set()
         for scheme in ("light", "dark"):

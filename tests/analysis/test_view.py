@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import fenced, kernel, pair
+from playwright.sync_api import expect, sync_playwright
 
 from analysis import view
 from analysis.dataset import Dataset, open_datasets
@@ -24,6 +25,8 @@ from curate.score import StubScorer, TokenScores
 from curate.weights import confidence_mask, cuda_mask, sample_weight, token_weight, weigh, window_means
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PATIENCE = 30_000  # ms; a busy machine is slow, and only a failing test waits this long
+expect.set_options(timeout=PATIENCE)
 HOSTILE = "</script><img src=x onerror='window.owned=1'><!--<script>\u202e&amp;"
 EMOJI = "// 🚀🚀 naïve 漢字\n"
 KNOBS = [(0.1, 1.0, 256), (0.0, 0.0, 1), (0.37, 0.5, 7), (0.5, 4.0, 64), (0.905, 1.3, 32), (1.0, 2.0, 1024)]
@@ -82,10 +85,9 @@ def page_file(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e .[dev]")
     if CHROMIUM is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
-    with sync.sync_playwright() as driver:
+    with sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield running
         running.close()
@@ -108,7 +110,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
 
         context.route("**/*", route)
         page = context.new_page()
-        page.set_default_timeout(5000)
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(file.as_uri() + fragment)
@@ -222,7 +224,7 @@ def test_hover_shows_the_figures_of_the_token(visit: Any, page_file: Path, datas
 def test_hostile_text_is_text(visit: Any, page_file: Path, dataset: Dataset) -> None:
     page = visit(page_file)
     page.keyboard.press("n")
-    page.wait_for_function("state.sample === 1 && document.getElementById('name').textContent.startsWith('<')")
+    expect(page.locator("#name")).to_have_text(HOSTILE)
     row = stored(dataset)[1]
     assert HOSTILE in row["response"]
     assert page.locator("#name").text_content() == page.locator("#prompt").text_content() == HOSTILE
@@ -230,7 +232,7 @@ def test_hostile_text_is_text(visit: Any, page_file: Path, dataset: Dataset) -> 
     assert page.locator('#code [data-sign="U+202E"]').count() == 2
     for t in page.evaluate("spans.flatMap((s, t) => s.textContent.includes('<') ? [t] : [])")[:3]:
         page.locator(f'[data-pos="{t}"]').hover()
-        assert "<" in page.locator("#card code").text_content()
+        expect(page.locator("#card code")).to_contain_text("<")
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 4
     assert page.evaluate("window.owned") is None
@@ -243,10 +245,10 @@ def test_a_link_leads_to_its_token(visit: Any, page_file: Path, dataset: Dataset
     assert page.locator(".at").get_attribute("data-pos") == "17"
     assert page.locator("#name").text_content() == "third"
     assert page.url.endswith(f"#{third}&17")
-    assert "17 of" in page.locator("#card").text_content()
+    expect(page.locator("#card")).to_contain_text("17 of")
     page.evaluate("location.hash = 'no%such&x'")
-    page.wait_for_function("!document.getElementById('notice').hidden")
-    assert page.locator("#name").text_content() == "first"
+    expect(page.locator("#notice")).to_be_visible()
+    expect(page.locator("#name")).to_have_text("first")
 
 
 def test_keys(visit: Any, page_file: Path, dataset: Dataset) -> None:
@@ -254,13 +256,12 @@ def test_keys(visit: Any, page_file: Path, dataset: Dataset) -> None:
     found = stored(dataset)
     for key, name in (("n", found[1]["source_id"]), ("n", "third"), ("n", "third"), ("p", HOSTILE), ("p", "first")):
         page.keyboard.press(key)
-        page.wait_for_function("name => document.getElementById('name').textContent === name", arg=name)
+        expect(page.locator("#name")).to_have_text(name)
     for key, position in (("ArrowRight", 0), ("ArrowRight", 1), ("ArrowLeft", 0), ("End", len(found[0]["rank"]) - 1)):
         page.keyboard.press(key)
         assert page.locator(".at").get_attribute("data-pos") == str(position)
-        page.evaluate("new Promise(requestAnimationFrame)")  # after the scrolling
-        assert f"{position} of" in page.locator("#card").text_content()
-        assert page.locator("#card").is_visible()
+        expect(page.locator("#card")).to_contain_text(f"{position} of")
+        expect(page.locator("#card")).to_be_visible()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
     below = int(page.locator(".at").get_attribute("data-pos"))
@@ -281,7 +282,7 @@ def test_keys(visit: Any, page_file: Path, dataset: Dataset) -> None:
     assert page.locator("#found").text_content() == "0 here; in 1 other samples"
     page.keyboard.press("Enter")
     page.wait_for_selector(".hit")
-    assert page.locator("#name").text_content() == "third"
+    expect(page.locator("#name")).to_have_text("third")
     assert "scale3" in "".join(page.locator(".hit").all_text_contents())
 
 
@@ -303,7 +304,7 @@ def test_without_scores_it_shows_labels_and_says_so(visit: Any, build: Callable[
     assert page.locator("#mini").is_hidden()
     assert page.locator(".t.g8").count() > 0
     page.locator(".t.g8").first.hover()
-    assert "launch" in page.locator("#card").text_content()
+    expect(page.locator("#card")).to_contain_text("launch")
     assert "probability" not in page.locator("#card").text_content()
     for key in ("w", "m", "ArrowRight", "n"):
         page.keyboard.press(key)
@@ -382,4 +383,4 @@ def test_figures_that_are_no_numbers_do_no_harm(dataset: Dataset, visit: Any, tm
     (tmp_path / "view.html").write_text(view.render_view(data), encoding="utf-8")
     page = visit(tmp_path / "view.html")
     page.locator('[data-pos="40"]').hover()
-    assert "probability–" in page.locator("#card").text_content()
+    expect(page.locator("#card")).to_contain_text("probability–")
