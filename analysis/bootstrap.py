@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, stats
 
-__all__ = ["Interval", "Paired", "ShiftTest", "bootstrap", "divided", "interval", "paired", "resampled", "shifted"]
+__all__ = [
+    "DRAWS", "SHIFTS", "Interval", "Paired", "ShiftTest", "bootstrap", "divided", "interval", "paired", "resampled", "shifted",
+]  # fmt: skip
+
+DRAWS = 10_000
+"""Draws of samples behind each interval, in findings and figures alike."""
+
+SHIFTS = 1000
+"""Draws of the test that shifts labels: a p of 0.001 is its smallest."""
 
 Interval = tuple[float, float]
 
@@ -26,7 +34,7 @@ _CELLS = 2**21
 _ROWS = 32
 """Samples whose shifts are computed together."""
 
-_KEPT = 2**26
+_KEPT = 2**27
 """Multiplicities, a byte each, that are kept for the next statistic of as many samples."""
 
 
@@ -35,7 +43,7 @@ def divided(total: NDArray[np.floating], number: NDArray[np.floating]) -> NDArra
     return np.divide(total, number, out=np.full(np.broadcast(total, number).shape, np.nan), where=number > 0)
 
 
-def resampled(sums: NDArray[np.floating], draws: int = 1000, seed: int = 0) -> NDArray[np.floating]:
+def resampled(sums: NDArray[np.floating], draws: int = DRAWS, seed: int = 0) -> NDArray[np.floating]:
     """(draws, K): the totals of the samples' sums (N, K) over N samples drawn with replacement.
 
     The same seed draws the same samples for every statistic of the same N.
@@ -81,7 +89,7 @@ def interval(drawn: NDArray[np.floating], level: float = 0.95) -> Interval:
 def bootstrap(
     sums: NDArray[np.floating],
     statistic: Callable[[NDArray[np.floating]], NDArray[np.floating]],
-    draws: int = 1000,
+    draws: int = DRAWS,
     seed: int = 0,
 ) -> tuple[float, Interval]:
     """A statistic of totals with its 95 % interval by samples. `sums` (N, K); `statistic`: (..., K) -> (...)."""
@@ -151,7 +159,7 @@ def shifted(
 class ShiftTest:
     """The mean paired difference against what it would be if each sample's labels were shifted at random."""
 
-    def __init__(self, draws: int = 1000, seed: int = 0) -> None:
+    def __init__(self, draws: int = SHIFTS, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
         self._null = np.zeros(draws)
         self._true = 0.0

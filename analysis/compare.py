@@ -28,7 +28,7 @@ from rich.text import Text
 from scipy import stats
 
 from analysis.alignment import CLASSES, mask_sums, word_logprobs
-from analysis.bootstrap import bootstrap, divided
+from analysis.bootstrap import DRAWS, bootstrap, divided
 from analysis.dataset import Dataset, open_datasets
 from analysis.findings import plain
 from curate.console import main, parse_options, printable
@@ -58,8 +58,8 @@ class CompareConfig:
     """The second's."""
     top: int = 10
     """Samples whose weight moved most to list."""
-    draws: int = 1000
-    """Draws behind each interval."""
+    draws: int = DRAWS
+    """Draws of samples behind each interval."""
     seed: int = 0
     """Of the draws."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -180,7 +180,7 @@ def _spearman(pairs: NDArray[np.float64]) -> float:
     return float(stats.spearmanr(pairs[:, 0], pairs[:, 1]).statistic)
 
 
-def compare(a: Dataset, b: Dataset, top: int = 10, draws: int = 1000, seed: int = 0) -> Comparison:
+def compare(a: Dataset, b: Dataset, top: int = 10, draws: int = DRAWS, seed: int = 0) -> Comparison:
     """Compares two scored datasets that share samples; raises DatasetError where they have none in common."""
     for dataset in (a, b):
         if not dataset.scored:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.bootstrap import ShiftTest
+from analysis.bootstrap import SHIFTS, ShiftTest
 from analysis.dataset import LABELS, Dataset
 from analysis.lexical import token_kinds
 from analysis.statistics import Counts
@@ -139,7 +139,7 @@ class Controlled:
         return Counts(values, *merged)
 
 
-def control_tokens(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Controlled:
+def control_tokens(dataset: Dataset, draws: int = SHIFTS, seed: int = 0) -> Controlled:
     """Counts the tokens of a scored dataset in one pass; `draws` of the shift test, 0 to leave it out.
 
     Memory: 12 KiB a sample.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ class Dataset:
     def scored(self) -> bool:
         """Whether it has confidences: not with --skip-scoring, nor without a sample."""
         return self.samples > 0 and not self.manifest["config"]["skip_scoring"]
+
+    @cached_property
+    def scored_ids(self) -> pl.DataFrame:
+        """`sample_id` of the samples that have scores and their number `place`, from 0, in the order in which they are
+        stored: the samples that every interval draws from."""
+        found = self.query("SELECT sample_id FROM samples WHERE logprob IS NOT NULL")
+        return found.with_row_index("place")
 
 
 def open_datasets(paths: Sequence[Path]) -> list[Dataset]:

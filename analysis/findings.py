@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from analysis.bootstrap import DRAWS, SHIFTS
 from analysis.controls import CONTROLS, Controlled, control_tokens
 from analysis.dataset import LABELS, Dataset
 from analysis.measures import (
@@ -79,7 +80,7 @@ class Findings:
         return out.getvalue()
 
 
-def find(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Findings:
+def find(dataset: Dataset, draws: int = DRAWS, seed: int = 0) -> Findings:
     """The findings of a dataset; intervals and tests from `draws` draws, the same for the same seed.
 
     Never fails for want of data: `missing` says what is not there. Raises DatasetError where the files are damaged.
@@ -95,7 +96,7 @@ def find(dataset: Dataset, draws: int = 1000, seed: int = 0) -> Findings:
     if not dataset.scored:
         why = "no sample" if not dataset.samples else "no scores: it was built with --skip-scoring"
         return Findings(**head, code_tokens=0, unscored_tokens=0, missing=(f"The dataset has {why}.",))
-    controlled = control_tokens(dataset, draws, seed)
+    controlled = control_tokens(dataset, min(draws, SHIFTS), seed)
     tokens = tuple(token_finding(controlled, labels, control, draws, seed) for labels in LABELS for control in CONTROLS)
     plain = {t.labels: t for t in tokens if t.control == "none"}
     thresholds = {labels: t.neutral_mean for labels, t in plain.items()}

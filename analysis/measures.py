@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.bootstrap import Interval, bootstrap, divided, interval, paired, resampled
+from analysis.bootstrap import DRAWS, Interval, bootstrap, divided, interval, paired, resampled
 from analysis.controls import CONTROLS, Controlled
 from analysis.dataset import LABELS
 from analysis.statistics import auc, cliffs_delta, ks, means, medians
@@ -115,7 +115,7 @@ class WindowFinding:
     lift_high: float
 
 
-def token_finding(c: Controlled, labels: str, control: str, draws: int = 1000, seed: int = 0) -> TokenFinding:
+def token_finding(c: Controlled, labels: str, control: str, draws: int = DRAWS, seed: int = 0) -> TokenFinding:
     """All of one label set under one control."""
     i, j = tuple(LABELS).index(labels), tuple(CONTROLS).index(control)
     counts = c.counts(labels, control)
@@ -154,7 +154,7 @@ def _binned_delta(totals: NDArray[Any], bins: int) -> NDArray[np.float64]:
     return 2 * divided((sensitive * below).sum(axis=1), pairs) - 1
 
 
-def category_findings(c: Controlled, draws: int = 1000, seed: int = 0) -> Iterable[CategoryFinding]:
+def category_findings(c: Controlled, draws: int = DRAWS, seed: int = 0) -> Iterable[CategoryFinding]:
     """Of every category that has tokens, in the order of the taxonomy."""
     numbers, sums = c.categories
     for i, category in enumerate(CATEGORIES):
@@ -166,7 +166,7 @@ def category_findings(c: Controlled, draws: int = 1000, seed: int = 0) -> Iterab
             )
 
 
-def overlap_findings(c: Controlled, draws: int = 1000, seed: int = 0) -> Iterable[OverlapFinding]:
+def overlap_findings(c: Controlled, draws: int = DRAWS, seed: int = 0) -> Iterable[OverlapFinding]:
     """`statement` labels against `category` labels, where there are tokens."""
     numbers, sums = c.label_sets
     for i, name in enumerate(("neither", "category", "statement", "both")):
@@ -183,7 +183,7 @@ def window_finding(
     rule: str,
     threshold: float,
     length: int = ANALYSIS_WINDOW,
-    draws: int = 1000,
+    draws: int = DRAWS,
     seed: int = 0,
 ) -> WindowFinding:
     """`counted`: what `windows_by_sample` gives for the label set, threshold and length. `rule`: one of `RULES`."""

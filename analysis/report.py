@@ -23,6 +23,7 @@ import tyro
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from analysis.bootstrap import DRAWS
 from analysis.controls import CONTROLS
 from analysis.dataset import Dataset, open_datasets
 from analysis.figures.base import Figure, draw_figure
@@ -50,8 +51,8 @@ class ReportConfig:
     )
     """The folder that the report is written to."""
 
-    draws: int = 1000
-    """Draws behind each interval and test."""
+    draws: int = DRAWS
+    """Draws of samples behind each interval, in tables and figures."""
 
     seed: int = 0
     """Of the draws; the same one gives the same numbers."""
@@ -75,7 +76,7 @@ def report_folder(paths: Sequence[Path]) -> Path:
     return folders[0].parent / f"{names[:100]}-report"
 
 
-def write_report(datasets: Sequence[Dataset], out: Path, draws: int = 1000, seed: int = 0) -> Path:
+def write_report(datasets: Sequence[Dataset], out: Path, draws: int = DRAWS, seed: int = 0) -> Path:
     """Writes NAME.png, NAME.svg and NAME.csv of every figure, findings.json, findings.csv and index.html, and returns
     the path of the page.
 
@@ -84,7 +85,7 @@ def write_report(datasets: Sequence[Dataset], out: Path, draws: int = 1000, seed
     _refuse(datasets, out)
     found = [find(dataset, draws, seed) for dataset in datasets]
     out.mkdir(parents=True, exist_ok=True)
-    drawn = draw_all(datasets, out)
+    drawn = draw_all(datasets, out, draws, seed)
     objects = [json.loads(findings.to_json()) for findings in found]
     whole = json.dumps({"datasets": objects}, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     replace_file(out / "findings.json", whole.encode("utf-8", "replace"))
@@ -106,14 +107,14 @@ def _refuse(datasets: Sequence[Dataset], out: Path) -> None:
         raise OptionError(f"--out {out}: is a file; give a folder")
 
 
-def draw_all(datasets: Sequence[Dataset], out: Path) -> list[Drawn]:
+def draw_all(datasets: Sequence[Dataset], out: Path, draws: int = DRAWS, seed: int = 0) -> list[Drawn]:
     """Draws every figure of `analysis.figures`, each of the datasets that have what it needs."""
     from analysis.figures import FIGURES
 
-    return [_drawn(figure, datasets, out) for figure in FIGURES]
+    return [_drawn(figure, datasets, out, draws, seed) for figure in FIGURES]
 
 
-def _drawn(figure: Figure, datasets: Sequence[Dataset], out: Path) -> Drawn:
+def _drawn(figure: Figure, datasets: Sequence[Dataset], out: Path, draws: int, seed: int) -> Drawn:
     for kind in ("png", "svg", "csv"):  # of an earlier report with other datasets
         (out / f"{figure.name}.{kind}").unlink(missing_ok=True)
     able = [d for d in datasets if d.scored or not figure.needs_scores]
@@ -124,7 +125,7 @@ def _drawn(figure: Figure, datasets: Sequence[Dataset], out: Path) -> Drawn:
     if figure.needs_several and len(able) < 2:
         return Drawn(figure, missing="it compares models: give two or more scored datasets")
     try:
-        draw_figure(figure, able, out)
+        draw_figure(figure, able, out, draws, seed)
     except DatasetError as error:
         return Drawn(figure, missing=str(error), note=note)
     svg = out / f"{figure.name}.svg"

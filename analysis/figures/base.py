@@ -14,6 +14,7 @@ import polars as pl
 import tyro
 from matplotlib.figure import Figure as Canvas
 
+from analysis.bootstrap import DRAWS
 from analysis.dataset import Dataset, open_datasets
 from curate.console import main, parse_options
 from curate.errors import DatasetError
@@ -29,18 +30,21 @@ mpl.use("Agg")
 class Figure:
     """`name`: of its files. `caption`: what it shows and how to read it, in one or two sentences. `data` gives the rows
     that are drawn of one dataset; those of several are put below each other, with a column `dataset` in front. `draw`
-    takes them all."""
+    takes them all. `has_intervals`: `data` also takes the number of draws behind its intervals, and their seed."""
 
     name: str
     title: str
     caption: str
-    data: Callable[[Dataset], pl.DataFrame]
+    data: Callable[..., pl.DataFrame]
     draw: Callable[[pl.DataFrame], Canvas]
     needs_scores: bool = True
     needs_several: bool = False
+    has_intervals: bool = False
 
 
-def draw_figure(figure: Figure, datasets: Sequence[Dataset], out: Path) -> pl.DataFrame:
+def draw_figure(
+    figure: Figure, datasets: Sequence[Dataset], out: Path, draws: int = DRAWS, seed: int = 0
+) -> pl.DataFrame:
     """Writes NAME.png, NAME.svg and NAME.csv, the rows that were drawn, and returns these.
 
     Raises DatasetError where a dataset has not what the figure needs.
@@ -54,7 +58,8 @@ def draw_figure(figure: Figure, datasets: Sequence[Dataset], out: Path) -> pl.Da
             raise DatasetError(
                 f"{dataset.path}: has no scores ({figure.name} needs them); build without --skip-scoring"
             )
-    found = [(dataset.name, figure.data(dataset)) for dataset in datasets]
+    more = (draws, seed) if figure.has_intervals else ()
+    found = [(dataset.name, figure.data(dataset, *more)) for dataset in datasets]
     frames = [rows.select(pl.lit(name).alias("dataset"), pl.all()) for name, rows in found if len(rows)]
     if not frames:
         raise DatasetError(f"{figure.name}: there is nothing to draw")

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from analysis.bootstrap import DRAWS
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
 from analysis.figures.drawing import CLASS_COLOURS, GREY, by_value, panels
@@ -26,14 +27,15 @@ SQL = f"""
 """
 
 
-def data(dataset: Dataset) -> pl.DataFrame:
+def data(dataset: Dataset, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
     """A row a category and bin of confidence, categories by rising mean; the interval of the mean is one by samples."""
     found = dataset.query(SQL)
     if found.is_empty():
         return found
     samples = found.filter(pl.col("bin").is_null())
     names = sorted(set(samples["category"]))
-    mean, low, high = mean_intervals(sample_sums(samples, "category", names, ["total", "tokens"]))
+    sums = sample_sums(dataset, samples, "category", names, ["total", "tokens"])
+    mean, low, high = mean_intervals(sums, draws, seed)
     means = pl.DataFrame({"category": names, "mean": mean, "mean_low": low, "mean_high": high})
     every = pl.DataFrame({"category": names}).join(pl.DataFrame({"bin": range(BINS)}), how="cross")
     bins = found.filter(pl.col("bin").is_not_null()).select("category", pl.col("bin").cast(pl.Int64), "tokens")
@@ -82,6 +84,7 @@ FIGURE = Figure(
     " (shaded), mean and its 95 % interval, for which whole samples are drawn. In brackets: the number of tokens.",
     data=data,
     draw=draw,
+    has_intervals=True,
 )
 
 if __name__ == "__main__":

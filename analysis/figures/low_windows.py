@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from scipy import stats
 
-from analysis.bootstrap import divided, interval, resampled
+from analysis.bootstrap import DRAWS, divided, interval, resampled
 from analysis.dataset import LABELS, Dataset
 from analysis.figures.base import Figure, run_figure
 from analysis.figures.drawing import GREY, LABEL_COLOURS, by_value, log_axis, panels, percent
@@ -37,7 +37,7 @@ _PANELS = {
 }
 
 
-def data(dataset: Dataset) -> pl.DataFrame:
+def data(dataset: Dataset, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
     """A row a label set, length and measure: `share` with its 95 % interval, and `base`, the same of all windows.
 
     Intervals are by samples: a bootstrap, and Wilson's for shares of samples.
@@ -47,7 +47,7 @@ def data(dataset: Dataset) -> pl.DataFrame:
     rows = []
     for labels in LABELS:
         sums = np.stack([found[labels] for found in counted], axis=1)  # (N, lengths, WINDOW_COLUMNS)
-        drawn = resampled(sums.reshape(len(sums), -1)).reshape(-1, *sums.shape[1:])
+        drawn = resampled(sums.reshape(len(sums), -1), draws, seed).reshape(-1, *sums.shape[1:])
         for i, length in enumerate(LENGTHS):
             total = dict(zip(WINDOW_COLUMNS, sums[:, i].sum(axis=0), strict=True))
             column = dict(zip(WINDOW_COLUMNS, drawn[:, i].T, strict=True))
@@ -100,6 +100,7 @@ FIGURE = Figure(
     " same share of all windows, which it has to be read against. Shaded: 95 % intervals, by samples.",
     data=data,
     draw=draw,
+    has_intervals=True,
 )
 
 if __name__ == "__main__":

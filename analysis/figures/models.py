@@ -9,7 +9,7 @@ import polars as pl
 from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 
-from analysis.bootstrap import bootstrap, divided
+from analysis.bootstrap import DRAWS, bootstrap, divided
 from analysis.dataset import LABELS, Dataset
 from analysis.figures.base import Figure, run_figure
 from analysis.figures.drawing import LABEL_COLOURS, WIDTH, by_value, short_name
@@ -37,13 +37,14 @@ def parameters(model: str) -> float | None:
     return float(found[1]) * {"M": 1e6, "B": 1e9, "T": 1e12}[found[2].upper()] if found else None
 
 
-def data(dataset: Dataset) -> pl.DataFrame:
+def data(dataset: Dataset, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
     """A row a label set: the difference of the means, sensitive - neutral, with its 95 % interval by samples."""
     columns = ["sensitive_total", "neutral_total", "sensitive_tokens", "neutral_tokens"]
     found = dataset.query(SQL).with_columns(pl.col(columns).fill_null(0))
     rows = []
     for labels, part in by_value(found, "labels"):
-        gap, (low, high) = bootstrap(sample_sums(part, "labels", [labels], columns)[:, 0], _gap)
+        sums = sample_sums(dataset, part, "labels", [labels], columns)
+        gap, (low, high) = bootstrap(sums[:, 0], _gap, draws, seed)
         rows.append({
             "model": dataset.model, "parameters": parameters(dataset.model), "labels": labels,
             "samples": len(part), "gap": gap, "gap_low": low, "gap_high": high,
@@ -107,6 +108,7 @@ FIGURE = Figure(
     " Intervals are by samples.",
     data=data,
     draw=draw,
+    has_intervals=True,
     needs_several=True,
 )
 

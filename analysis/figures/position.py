@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure as Canvas
 
+from analysis.bootstrap import DRAWS
 from analysis.dataset import LABELS, Dataset
 from analysis.figures.base import Figure, run_figure
 from analysis.figures.drawing import CLASS_COLOURS, by_value, panels
@@ -36,14 +37,14 @@ SQL = f"""
 """
 
 
-def data(dataset: Dataset) -> pl.DataFrame:
+def data(dataset: Dataset, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
     """A row a label set, class and twentieth of the response: the mean of its code tokens, 95 % interval by samples."""
     frames = [pl.DataFrame()]
     for labels, found in by_value(dataset.query(SQL), "labels"):
         for kind in CLASS_COLOURS:
             values = [f"{kind}_total", f"{kind}_tokens"]
-            sums = sample_sums(found.with_columns(pl.col(values).fill_null(0)), "bin", range(BINS), values)
-            mean, low, high = mean_intervals(sums)
+            sums = sample_sums(dataset, found.with_columns(pl.col(values).fill_null(0)), "bin", range(BINS), values)
+            mean, low, high = mean_intervals(sums, draws, seed)
             frames.append(
                 pl.DataFrame({
                     "labels": labels, "class": kind, "position_from": np.arange(BINS) / BINS,
@@ -84,6 +85,7 @@ FIGURE = Figure(
     " every position is not one of position. Shaded: 95 % intervals, for which whole samples are drawn.",
     data=data,
     draw=draw,
+    has_intervals=True,
 )
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import polars as pl
 from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 
-from analysis.bootstrap import divided, interval, resampled
+from analysis.bootstrap import DRAWS, divided, interval, resampled
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
 from analysis.figures.drawing import CLASS_COLOURS, log_axis, panels
@@ -32,15 +32,15 @@ SQL = f"""
 """
 
 
-def data(dataset: Dataset) -> pl.DataFrame:
+def data(dataset: Dataset, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
     """A row a category, by rising lift: its share of the regions' sensitive tokens over its share of all of them."""
     found = dataset.query(SQL)
     if found.is_empty() or not found["region_tokens"].sum():
         return found.clear()
     names = sorted(set(found["category"]), key=CATEGORIES.index)
-    sums = sample_sums(found, "category", names, ["region_tokens", "all_tokens"])
+    sums = sample_sums(dataset, found, "category", names, ["region_tokens", "all_tokens"])
     totals = sums.sum(axis=0)
-    drawn = resampled(sums.reshape(len(sums), -1)).reshape(-1, *totals.shape)
+    drawn = resampled(sums.reshape(len(sums), -1), draws, seed).reshape(-1, *totals.shape)
     bounds = np.array([interval(lift) for lift in _lift(drawn).T]).reshape(-1, 2)
     shares = divided(totals, totals.sum(axis=0, keepdims=True))
     return pl.DataFrame({
@@ -85,6 +85,7 @@ FIGURE = Figure(
     " frequent in them than among all sensitive code tokens. Bars: 95 % intervals, for which whole samples are drawn.",
     data=data,
     draw=draw,
+    has_intervals=True,
 )
 
 if __name__ == "__main__":
