@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy import fft, stats
 
 __all__ = [
-    "DRAWS", "SHIFTS", "Interval", "Paired", "ShiftTest", "bootstrap", "divided", "interval", "paired", "resampled", "shifted",
+    "DRAWS", "SHIFTS", "Interval", "Paired", "ShiftTest", "bootstrap", "divided", "interval", "paired", "resampled",
+    "shifted",
 ]  # fmt: skip
 
 DRAWS = 10_000

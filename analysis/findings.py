@@ -41,6 +41,7 @@ class Findings:
     model: str
     context: str
     samples: int
+    scored_samples: int
     code_tokens: int
     unscored_tokens: int
     draws: int
@@ -95,7 +96,9 @@ def find(dataset: Dataset, draws: int = DRAWS, seed: int = 0) -> Findings:
     }
     if not dataset.scored:
         why = "no sample" if not dataset.samples else "no scores: it was built with --skip-scoring"
-        return Findings(**head, code_tokens=0, unscored_tokens=0, missing=(f"The dataset has {why}.",))
+        return Findings(
+            **head, scored_samples=0, code_tokens=0, unscored_tokens=0, missing=(f"The dataset has {why}.",)
+        )
     controlled = control_tokens(dataset, min(draws, SHIFTS), seed)
     tokens = tuple(token_finding(controlled, labels, control, draws, seed) for labels in LABELS for control in CONTROLS)
     plain = {t.labels: t for t in tokens if t.control == "none"}
@@ -106,11 +109,12 @@ def find(dataset: Dataset, draws: int = DRAWS, seed: int = 0) -> Findings:
         for labels in LABELS
         for rule in RULES
     )
-    verdicts = [v for t in tokens for v in token_verdicts(t, controlled.samples)]
+    verdicts = [v for t in tokens for v in token_verdicts(t)]
     verdicts += [v for w in windows for v in window_verdicts(w)]
     first = plain["statement"]
     return Findings(
         **head,
+        scored_samples=controlled.samples,
         code_tokens=first.sensitive_tokens + first.neutral_tokens,
         unscored_tokens=controlled.unscored,
         tokens=tokens,
@@ -130,16 +134,21 @@ def _missing(
         yield f"{dataset.samples - c.samples} samples have no scores and are left out."
     if c.unscored:
         yield f"{c.unscored} code tokens have a score that is not a number and are left out."
+    said: set[str] = set()  # label sets without a class: no control brings it back
     for t in tokens:
-        if not t.sensitive_tokens or not t.neutral_tokens:
-            absent = " and ".join(
-                name for name, n in (("sensitive", t.sensitive_tokens), ("neutral", t.neutral_tokens)) if not n
-            )
-            yield f"No {absent} code token by {t.labels} labels (control: {t.control}): nothing to compare."
+        absent = [
+            name for name, n in (("sensitive", t.sensitive_tokens), ("neutral", t.neutral_tokens)) if not n
+        ]  # fmt: skip
+        if absent and t.labels not in said:
+            under = "" if t.control == "none" else f" under the control {t.control}"
+            which = f"No {absent[0]}" if len(absent) == 1 else "Neither a sensitive nor a neutral"
+            yield f"{which} code token by {t.labels} labels{under}: nothing to compare."
+            if t.control == "none":
+                said.add(t.labels)
     for w in windows:
         if w.rule == "touching" and not w.windows:
-            yield f"No sample has a window of {w.length} code tokens: no low windows ({w.labels} labels)."
-        elif w.rule == "touching" and not w.low_windows:
+            yield f"No sample has a window of {w.length} scored code tokens: no low windows ({w.labels} labels)."
+        elif w.rule == "touching" and not w.low_windows and not math.isnan(w.threshold):
             yield f"No window is low by {w.labels} labels: no share of low windows."
 
 

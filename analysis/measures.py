@@ -30,14 +30,16 @@ RULES = {"touching": "any of its tokens is sensitive", "above": "more of it is s
 @dataclass(frozen=True)
 class TokenFinding:
     """Confidence of sensitive and neutral code tokens under a label set and a control. Fields that end in _low and
-    _high: 95 % interval by samples of the field before. `paired_*`: difference within samples, each counting once.
-    `ks_p` takes tokens for independent. `wilcoxon_p` is of the same differences, `shift_p` of a
-    permutation test of them that shifts labels within samples (`bootstrap.ShiftTest`)."""
+    _high: 95 % interval by samples of the field before. `*_samples`: those that have such tokens. `paired_*`:
+    difference within samples, each counting once. `ks_p` takes tokens for independent. `wilcoxon_p` is of the same
+    differences, `shift_p` of a permutation test of them that shifts labels within samples (`bootstrap.ShiftTest`)."""
 
     labels: str
     control: str
     sensitive_tokens: int
     neutral_tokens: int
+    sensitive_samples: int
+    neutral_samples: int
     sensitive_mean: float
     neutral_mean: float
     sensitive_median: float
@@ -67,6 +69,8 @@ class CategoryFinding:
     category: str
     tokens: int
     mean: float
+    mean_low: float
+    mean_high: float
     gap: float
     gap_low: float
     gap_high: float
@@ -126,9 +130,9 @@ def token_finding(c: Controlled, labels: str, control: str, draws: int = DRAWS, 
     mean, median, (distance, p) = means(counts), medians(counts), ks(counts)
     delta_low, delta_high = _delta_interval(c.histograms[i, j], delta, draws, seed)
     return TokenFinding(
-        labels, control, *counts.tokens, *mean, *median, mean[0] - mean[1], *gap, distance, p, delta, delta_low,
-        delta_high, auc(counts), within.samples, within.mean, *within.t_interval, within.positive, within.wilcoxon_p,
-        c.shift_p[labels, control],
+        labels, control, *counts.tokens, *(numbers > 0).sum(axis=1).tolist(), *mean, *median, mean[0] - mean[1], *gap,
+        distance, p, delta, delta_low, delta_high, auc(counts), within.samples, within.mean, *within.t_interval,
+        within.positive, within.wilcoxon_p, c.shift_p[labels, control],
     )  # fmt: skip
 
 
@@ -136,6 +140,11 @@ def _gap(totals: NDArray[Any]) -> NDArray[Any]:
     """(..., 4), sums of the classes, then their numbers -> difference of the means."""
     found = divided(totals[..., :2], totals[..., 2:])
     return np.asarray(found[..., 0] - found[..., 1])
+
+
+def _mean(totals: NDArray[Any]) -> NDArray[Any]:
+    """(..., 2), sums, then their numbers -> mean."""
+    return divided(totals[..., 0], totals[..., 1])
 
 
 def _delta_interval(histograms: NDArray[np.float32], exact: float, draws: int, seed: int) -> Interval:
@@ -161,9 +170,8 @@ def category_findings(c: Controlled, draws: int = DRAWS, seed: int = 0) -> Itera
         if i and numbers[i].any():
             columns = np.stack([sums[i], sums[0], numbers[i], numbers[0]], axis=1)
             gap, (low, high) = bootstrap(columns, _gap, draws, seed)
-            yield CategoryFinding(
-                category, int(numbers[i].sum()), float(sums[i].sum() / numbers[i].sum()), gap, low, high
-            )
+            mean, mean_interval = bootstrap(np.stack([sums[i], numbers[i]], axis=1), _mean, draws, seed)
+            yield CategoryFinding(category, int(numbers[i].sum()), mean, *mean_interval, gap, low, high)
 
 
 def overlap_findings(c: Controlled, draws: int = DRAWS, seed: int = 0) -> Iterable[OverlapFinding]:
@@ -172,7 +180,7 @@ def overlap_findings(c: Controlled, draws: int = DRAWS, seed: int = 0) -> Iterab
     for i, name in enumerate(("neither", "category", "statement", "both")):
         if numbers[i].any():
             columns = np.stack([sums[i], numbers[i]], axis=1)
-            mean, (low, high) = bootstrap(columns, lambda t: divided(t[..., 0], t[..., 1]), draws, seed)
+            mean, (low, high) = bootstrap(columns, _mean, draws, seed)
             tokens = int(numbers[i].sum())
             yield OverlapFinding(name, tokens, float(tokens / numbers.sum()), mean, low, high)
 
@@ -190,7 +198,7 @@ def window_finding(
     every, low, touching, low_touching, above, low_above = counted.T
     on, low_on = (touching, low_touching) if rule == "touching" else (above, low_above)
     columns = np.stack([low_on, low, on, every], axis=1)
-    share, share_interval = bootstrap(columns, lambda t: divided(t[..., 0], t[..., 1]), draws, seed)
+    share, share_interval = bootstrap(columns, _mean, draws, seed)
     base, base_interval = bootstrap(columns, lambda t: divided(t[..., 2], t[..., 3]), draws, seed)
     lift, lift_interval = bootstrap(
         columns, lambda t: divided(divided(t[..., 0], t[..., 1]), divided(t[..., 2], t[..., 3])), draws, seed

@@ -18,7 +18,7 @@ from analysis.measures import RULES, TokenFinding, WindowFinding
 __all__ = ["FEW_SAMPLES", "NOTES", "Verdict", "token_verdicts", "window_verdicts"]
 
 FEW_SAMPLES = 10
-"""With fewer samples an interval by samples is too narrow, and every verdict is undecided."""
+"""With fewer samples that bear on a claim an interval by samples is too narrow, and its verdict is undecided."""
 
 _SENSITIVE, _NEUTRAL, _P = 0.8914, 0.6986, 4.6e-39
 _SAMPLES, _WINDOWS = 0.7447, 0.9118
@@ -41,7 +41,7 @@ class Verdict:
     note: str = ""
 
 
-def token_verdicts(t: TokenFinding, samples: int) -> Iterable[Verdict]:
+def token_verdicts(t: TokenFinding) -> Iterable[Verdict]:
     """Three claims: means, distributions, within samples. The paper has numbers only for all tokens."""
     bare = t.control == "none"
     mean = Verdict(
@@ -52,13 +52,16 @@ def token_verdicts(t: TokenFinding, samples: int) -> Iterable[Verdict]:
     whole = Verdict(
         "sensitive tokens are surer as a distribution", t.labels, t.control, "", t.cliffs_delta, t.cliffs_delta_low,
         t.cliffs_delta_high, 0.0, None,
-        f"Cliff's delta; KS D {t.ks_d:.4f}, p {t.ks_p:.2g} with tokens taken for independent"
+        f"Cliff's delta; KS D {t.ks_d:.4f}, p {_p_value(t.ks_p)} with tokens taken for independent"
         + (f"; paper: p = {_P}" if bare else ""),
     )  # fmt: skip
     within = Verdict(
         "sensitive tokens are surer within a sample", t.labels, t.control, "", t.paired, t.paired_low, t.paired_high,
         0.0, None, f"mean difference within {t.paired_samples} samples",
     )  # fmt: skip
+    if not (t.sensitive_tokens and t.neutral_tokens):
+        return [replace(v, verdict="undecided", note="no token to compare with") for v in (mean, whole, within)]
+    samples = min(t.sensitive_samples, t.neutral_samples)
     return [_judged(v, t.paired_samples if v is within else samples) for v in (mean, whole, within)]
 
 
@@ -71,7 +74,8 @@ def window_verdicts(w: WindowFinding) -> Iterable[Verdict]:
             Verdict(
                 "most samples hold a low-confidence window", w.labels, "none", "", w.samples_share,
                 w.samples_share_low, w.samples_share_high, 0.5, _SAMPLES,
-                f"{w.samples_with_low} of {w.samples} samples; longer samples have more windows to be low in",
+                f"{w.samples_with_low} of {w.samples} samples; {w.low_windows:,} of all {w.windows:,} windows are low,"
+                " and a longer sample has more windows",
             )
         )  # fmt: skip
     rule = RULES[w.rule]
@@ -84,7 +88,7 @@ def window_verdicts(w: WindowFinding) -> Iterable[Verdict]:
     found.append(
         Verdict(
             f"low windows fall on sensitive structures more than others ({rule})", w.labels, "none", "", w.lift,
-            w.lift_low, w.lift_high, 1.0, None, 
+            w.lift_low, w.lift_high, 1.0, None,
             "share of low windows / share of all windows; the paper has no base rate",
         )
     )  # fmt: skip
@@ -92,17 +96,28 @@ def window_verdicts(w: WindowFinding) -> Iterable[Verdict]:
         return [
             replace(v, verdict="undecided", note="no neutral token, so no threshold for a low window") for v in found
         ]
+    first = [_judged(v, w.samples) for v in found[:-2]]
     if not w.base > 0:
-        found[-2:] = [replace(v, low=math.nan, high=math.nan, note="no window is on one") for v in found[-2:]]
-    return [_judged(v, w.samples) for v in found]
+        why = "no window is on one" if w.windows else f"no sample has {w.length} code tokens"
+        nothing = {"verdict": "undecided", "low": math.nan, "high": math.nan, "note": why}
+        return [*first, *(replace(v, **nothing) for v in found[-2:])]
+    return [*first, *(_judged(v, w.samples_with_low) for v in found[-2:])]
 
 
 def _judged(v: Verdict, samples: int) -> Verdict:
     if samples < FEW_SAMPLES:
-        few = f"only {samples} samples"
+        few = f"only {samples} samples bear on it"
         return replace(v, verdict="undecided", note=f"{v.note}; {few}" if v.note else few)
+    if math.isnan(v.low) or math.isnan(v.high):
+        none = "no interval: too few samples bear on it, or they are all alike"
+        return replace(v, verdict="undecided", note=f"{v.note}; {none}" if v.note else none)
     verdict = "holds" if v.low > v.against else "reversed" if v.high < v.against else "undecided"
     return replace(v, verdict=verdict)
+
+
+def _p_value(p: float) -> str:
+    """Two digits; what floating point holds no longer is said to be small, not 0."""
+    return f"{p:.2g}" if p else "< 1e-308"
 
 
 def _inferred() -> str:

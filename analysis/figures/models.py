@@ -47,7 +47,7 @@ def data(dataset: Dataset, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
         gap, (low, high) = bootstrap(sums[:, 0], _gap, draws, seed)
         rows.append({
             "model": dataset.model, "parameters": parameters(dataset.model), "labels": labels,
-            "samples": len(part), "gap": gap, "gap_low": low, "gap_high": high,
+            "samples": len(dataset.scored_ids), "gap": gap, "gap_low": low, "gap_high": high,
         })  # fmt: skip
     floats = dict.fromkeys(("parameters", "gap", "gap_low", "gap_high"), pl.Float64())
     return pl.DataFrame(rows, schema_overrides=floats)

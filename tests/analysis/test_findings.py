@@ -199,7 +199,7 @@ def test_no_score_no_sample_no_class(tmp_path: Path) -> None:
         "neutral": (plant(tmp_path / "neutral", neutral), "No sensitive code token by statement labels"),
         "sensitive": (plant(tmp_path / "sensitive", sensitive), "No neutral code token by category labels"),
         "nan": (plant(tmp_path / "nan", nan), "1080 code tokens have a score that is not a number"),
-        "short": (plant(tmp_path / "short", short), "No sample has a window of 64"),
+        "short": (plant(tmp_path / "short", short), "No sample has a window of 64 scored"),
     }
     for name, (path, said) in cases.items():
         found = find(opened(path), draws=50)
