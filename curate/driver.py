@@ -89,7 +89,7 @@ class _Build:
         sources = open_sources(self.config.source, self.config.map, self.config.license)
         inputs: dict[str, Any] = {
             "sources": [s.fingerprint() for s in sources],
-            "model": self.context.files.identity(),
+            "model": self.context.files.identity() | {"parameters": self._parameters()},
             "tokenizer": self.context.encoder.identity(),
         }
         if not self.config.skip_scoring:
@@ -112,6 +112,10 @@ class _Build:
             return self._build(sources, inputs, keys, plan)
         finally:
             self.annotator.stop()
+
+    def _parameters(self) -> int | None:
+        """The size of the model; None where it scores nothing."""
+        return None if self.config.skip_scoring else self.context.files.parameters()
 
     def _annotator(self) -> Annotator:
         previous = self.folder.previous

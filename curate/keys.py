@@ -39,7 +39,7 @@ def stage_keys(config: BuildConfig, inputs: Mapping[str, Any]) -> dict[str, str]
         before = keys[stage.name] = _hash([stage.name, stage.version, config.options(*stage.options), before])
     compared = [*(inputs.get(name) for name in ("compilers", "against", "execute")), config.options(*_JUDGE_OPTIONS)]
     before = keys["judge"] = _hash([_filter_options((*JUDGED_EARLY, "compile", "execute"), config), compared, before])
-    models = {name: inputs.get(name) for name in _MODELS}
+    models = _models(inputs)
     for stage in MODEL_STAGES:
         own = [stage.name, stage.version, config.options(*stage.options), _filter_options([stage.name], config)]
         before = keys[stage.name] = _hash([own, models, before])
@@ -49,9 +49,15 @@ def stage_keys(config: BuildConfig, inputs: Mapping[str, Any]) -> dict[str, str]
 
 def scores_key(config: BuildConfig, inputs: Mapping[str, Any]) -> str:
     """What the scores of one row depend on, whichever rows stand beside it: models, tokenizer, context, arithmetic."""
-    models = {name: inputs.get(name) for name in _MODELS}
+    models = _models(inputs)
     steps = [(s.name, s.version, config.options(*s.options)) for s in MODEL_STAGES if s.name in ("tokenise", "score")]
     return _hash([models, steps, [s.version for s in PARSE_STAGES]])
+
+
+def _models(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The models by name; without the number of parameters, which their files imply."""
+    found = {name: inputs.get(name) for name in _MODELS}
+    return found | {"model": {k: v for k, v in (found["model"] or {}).items() if k != "parameters"}}
 
 
 def plan_of(config: BuildConfig, inputs: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, str]:

@@ -46,6 +46,21 @@ class ModelFiles:
         """What the manifest says of the model; no path of the machine."""
         return {"name": self.name, "revision": self.revision, "sha256": self.sha256}
 
+    def parameters(self) -> int | None:
+        """The number of the model's parameters, shared ones counted once, from its configuration alone; None where that
+        does not tell."""
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        try:
+            with _quiet(), torch.device("meta"):  # tensors of a shape and without content
+                config = AutoConfig.from_pretrained(self.path, revision=self.revision, trust_remote_code=False)
+                model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        except Exception as error:  # configurations are of others, and fail in their own ways
+            log.info("%s: its configuration does not tell its size (%s)", self.name, type(error).__name__)
+            return None
+        return sum(parameter.numel() for parameter in model.parameters())
+
     def load_tokenizer(self) -> Any:
         """The tokenizer; raises ModelError in one line."""
         from transformers import AutoTokenizer

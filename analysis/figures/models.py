@@ -16,7 +16,7 @@ from analysis.figures.drawing import LABEL_COLOURS, WIDTH, by_value, short_name
 from analysis.figures.sums import sample_sums
 from analysis.statistics import FINITE
 
-__all__ = ["FIGURE", "parameters"]
+__all__ = ["FIGURE", "named_size", "size_of"]
 
 PAPER = ("paper: Qwen3-8B", 8e9, 0.8914 - 0.6986)
 """Name, parameters and gap; the paper gives no interval."""
@@ -31,7 +31,17 @@ SQL = "\nUNION ALL\n".join(
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d{1,6}(?:\.\d{1,3})?)\s?([MBT])(?![A-Za-z0-9])", re.IGNORECASE)
 
 
-def parameters(model: str) -> float | None:
+def size_of(dataset: Dataset) -> tuple[float | None, str]:
+    """The number of the model's parameters and where that is from: `manifest`, in which the build counted them, or
+    `name`, for datasets of earlier builds; None and nothing where neither tells."""
+    counted = dataset.manifest["model"].get("parameters")
+    if isinstance(counted, int) and counted > 0:
+        return float(counted), "manifest"
+    named = named_size(dataset.model)
+    return named, "name" if named else ""
+
+
+def named_size(model: str) -> float | None:
     """The number of parameters that a model's name tells (`-0.5B-`, `135M`); None where it tells none."""
     found = _SIZE.search(model)
     return float(found[1]) * {"M": 1e6, "B": 1e9, "T": 1e12}[found[2].upper()] if found else None
@@ -41,12 +51,13 @@ def data(dataset: Dataset, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
     """A row a label set: the difference of the means, sensitive - neutral, with its 95 % interval by samples."""
     columns = ["sensitive_total", "neutral_total", "sensitive_tokens", "neutral_tokens"]
     found = dataset.query(SQL).with_columns(pl.col(columns).fill_null(0))
+    size, known_by = size_of(dataset)
     rows = []
     for labels, part in by_value(found, "labels"):
         sums = sample_sums(dataset, part, "labels", [labels], columns)
         gap, (low, high) = bootstrap(sums[:, 0], _gap, draws, seed)
         rows.append({
-            "model": dataset.model, "parameters": parameters(dataset.model), "labels": labels,
+            "model": dataset.model, "parameters": size, "size_from": known_by, "labels": labels,
             "samples": len(dataset.scored_ids), "gap": gap, "gap_low": low, "gap_high": high,
         })  # fmt: skip
     floats = dict.fromkeys(("parameters", "gap", "gap_low", "gap_high"), pl.Float64())
@@ -66,7 +77,7 @@ def draw(frame: pl.DataFrame) -> Canvas:
     ticks = []
     for at, name in enumerate(names):
         rows = order.filter(pl.col("dataset") == name)
-        ticks.append(f"{short_name(name, 38)}\n{_told(rows['parameters'][0])}")
+        ticks.append(f"{short_name(name, 38)}\n{_told(rows['parameters'][0], rows['size_from'][0])}")
         for labels, part in by_value(rows, "labels"):
             y = at + (-0.14 if labels == "statement" else 0.14)
             ax.plot([part["gap_low"][0], part["gap_high"][0]], [y, y], color=LABEL_COLOURS[labels], linewidth=2.4)
@@ -94,18 +105,19 @@ def draw(frame: pl.DataFrame) -> Canvas:
     return canvas
 
 
-def _told(size: float | None) -> str:
+def _told(size: float | None, known_by: str = "") -> str:
     if size is None:
-        return "size not in its name"
-    return f"{size / 1e9:g} B" if size >= 1e9 else f"{size / 1e6:g} M"
+        return "size not known"
+    told = f"{size / 1e9:.3g} B" if size >= 1e9 else f"{size / 1e6:.3g} M"
+    return f"{told}, by its name" if known_by == "name" else told
 
 
 FIGURE = Figure(
     name="models",
     title="The gap across models",
     caption="Mean confidence of sensitive less that of neutral code tokens, one dataset a row, the smallest model on"
-    " top (sizes as their names tell them). Right of the line: sensitive tokens are surer, as the paper says."
-    " Intervals are by samples.",
+    " top (parameters as the build counted them; of older builds, as the model's name tells them). Right of the line:"
+    " sensitive tokens are surer, as the paper says. Intervals are by samples.",
     data=data,
     draw=draw,
     has_intervals=True,

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from figure_helpers import BY_NAME, planted, random_samples, stored, tokens_of
+from figure_helpers import BY_NAME, drawn, planted, random_samples, stored, texts, tokens_of
 from planted_dataset import FRAMES, Planted
 from scipy import stats
 
 from analysis.figures.base import draw_figure
-from analysis.figures.models import parameters
+from analysis.figures.models import named_size
 from curate.errors import DatasetError
 from curate.schema import REGIONS
 from curate.store import write_part
@@ -164,7 +164,7 @@ def test_models_are_told_apart_with_their_gap(tmp_path: Path) -> None:
      ("x8Bit", None), ("Phi-3.8b", 3.8e9), ("", None)],
 )  # fmt: skip
 def test_parameters_are_read_from_a_name(name: str, size: float | None) -> None:
-    assert parameters(name) == size
+    assert named_size(name) == size
 
 
 def test_position_means_follow_the_twentieths(tmp_path: Path) -> None:
@@ -183,3 +183,21 @@ def test_entropy_and_rank_are_medians(tmp_path: Path) -> None:
     row = draw_figure(BY_NAME["rank_entropy"], [dataset], tmp_path).row(0, named=True)
     assert (row["entropy_50"], row["rank_50"], row["tokens"], row["class"]) == (3, 3, 5, "neutral")
     assert row["confidence_from"] == pytest.approx(0.1)
+
+
+def test_the_size_is_that_of_the_manifest_and_the_name_s_only_without_one(tmp_path: Path) -> None:
+    """A build counts the parameters; earlier builds, and models of an unknown kind, have none in the manifest."""
+    for number, (counted, name, size, known_by) in enumerate(
+        [(134_515_008, "m-7B", 134_515_008, "manifest"), (None, "m-7B", 7e9, "name"), (None, "m", None, "")]
+    ):
+        dataset = planted(tmp_path / str(number), random_samples(3), name=name)
+        dataset.manifest["model"]["parameters"] = counted
+        rows = BY_NAME["models"].data(dataset, 100, 0)
+        assert rows["parameters"].to_list() == [size] * 2
+        assert rows["size_from"].to_list() == [known_by] * 2
+        del dataset.manifest["model"]["parameters"]
+        assert BY_NAME["models"].data(dataset, 100, 0)["parameters"][0] == named_size(name)
+        words = {t.get_text().partition("\n")[2] for t in texts(drawn(BY_NAME["models"], [dataset]))}
+        assert ("7 B, by its name" in words) == (name == "m-7B")
+        assert ("size not known" in words) == (name == "m")
+        assert "8 B" in words

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import kernel, pair
 
+from curate.config import BuildConfig
+from curate.driver import build_dataset
 from curate.errors import ModelError
+from curate.keys import INPUTS, scores_key, stage_keys
 from curate.model import locate_model
+from curate.score import StubScorer
 
 
 @pytest.mark.parametrize(
@@ -97,3 +104,43 @@ def test_code_of_a_model_folder_is_never_run(tmp_path: Path, model_folder: Path)
     with pytest.raises(ModelError):
         locate_model(str(folder)).load_model("float32", "cpu")
     assert not (tmp_path / "ran").exists()
+
+
+def test_parameters_are_counted_without_the_weights(tmp_path: Path, model_folder: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder, folder)
+    model = locate_model(str(folder)).load_model("float32", "cpu")
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight  # shared: counted once
+    counted = sum(p.numel() for p in model.parameters())
+    (folder / "model.safetensors").unlink()
+    assert (
+        locate_model(str(folder)).parameters()
+        == counted
+        == 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 64 + 64) + 32 + 32 * model.config.vocab_size
+    )
+    assert locate_model("embedded").parameters() == 134_515_008
+
+
+def test_a_configuration_that_tells_no_size_is_no_error(tmp_path: Path) -> None:
+    for config in ("{}", "not JSON", '{"model_type": "nothing known"}', '{"model_type": "llama", "hidden_size": -3}'):
+        (tmp_path / "config.json").write_text(config)
+        assert locate_model(str(tmp_path)).parameters() is None
+
+
+def test_the_manifest_holds_the_parameters_and_no_key_depends_on_them(
+    model_folder: Path, tmp_path: Path, write_rows: Callable[..., Path]
+) -> None:
+    rows = write_rows([pair(1, kernel(1))])
+    settings: dict[str, Any] = {"source": (str(rows),), "model": str(model_folder), "jobs": 1, "compile": False}
+    built = build_dataset(BuildConfig(out=tmp_path / "a", **settings), StubScorer())
+    files = locate_model(str(model_folder))
+    assert built["model"] == files.identity() | {"parameters": files.parameters()}
+    assert f"{files.parameters():,} parameters" in (tmp_path / "a" / "README.md").read_text()
+    skipped = build_dataset(BuildConfig(out=tmp_path / "b", skip_scoring=True, **settings))
+    assert skipped["model"]["parameters"] is None
+    inputs = {name: built[name] for name in INPUTS if name in built}
+    config = BuildConfig(out=tmp_path / "a", **settings)
+    before = inputs | {"model": files.identity()}
+    assert stage_keys(config, inputs) == stage_keys(config, before) == built["stage_keys"]
+    assert scores_key(config, inputs) == scores_key(config, before)
+    assert scores_key(config, inputs) != scores_key(config, inputs | {"model": files.identity() | {"sha256": "0"}})
