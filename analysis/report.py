@@ -23,7 +23,7 @@ import tyro
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from analysis.bootstrap import DRAWS
+from analysis.bootstrap import DRAWS, SHIFTS
 from analysis.controls import CONTROLS
 from analysis.dataset import Dataset, open_datasets
 from analysis.figures.base import Figure, draw_figure
@@ -185,6 +185,7 @@ def render_report(datasets: Sequence[Dataset], found: Sequence[Findings], drawn:
         funnels=[[("read", "", 0, d.manifest["counts"]["read"]), *funnel(d.manifest["counts"])] for d in datasets],
         controls=CONTROLS,
         rules=RULES,
+        shifts=SHIFTS,
         command=shlex.join(
             [
                 "python",

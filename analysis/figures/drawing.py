@@ -17,7 +17,7 @@ from curate.console import printable
 
 __all__ = [
     "CLASS_COLOURS", "GREY", "LABEL_COLOURS", "WIDTH", "Panel", "by_value", "log_axis", "panels", "percent", "plain",
-    "plain_token", "short_name",
+    "plain_token", "short_name", "signed",
 ]  # fmt: skip
 
 WIDTH = 7.2
@@ -79,6 +79,11 @@ def panels(frame: pl.DataFrame, height: Callable[[pl.DataFrame], float]) -> tupl
 def short_name(name: str, width: int = 60) -> str:
     """The name of a dataset, without the owner of its model."""
     return plain(name.rpartition("/")[2] or name, width)
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A number with its sign, a true minus as on the axes."""
+    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def percent(axis: Any, digits: int = 0) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from analysis.bootstrap import DRAWS, bootstrap, divided
 from analysis.dataset import LABELS, Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import LABEL_COLOURS, WIDTH, by_value, short_name
+from analysis.figures.drawing import LABEL_COLOURS, WIDTH, by_value, short_name, signed
 from analysis.figures.sums import sample_sums
 from analysis.statistics import FINITE
 
@@ -83,12 +83,12 @@ def draw(frame: pl.DataFrame) -> Canvas:
             ax.plot([part["gap_low"][0], part["gap_high"][0]], [y, y], color=LABEL_COLOURS[labels], linewidth=2.4)
             ax.plot(part["gap"][0], y, "o", color=LABEL_COLOURS[labels], markeredgecolor="black", markersize=6.5)
             ax.annotate(
-                f"{part['gap'][0]:+.3f}", (max(part["gap"][0], np.nan_to_num(part["gap_high"][0], nan=-1)), y),
+                signed(part["gap"][0]), (max(part["gap"][0], np.nan_to_num(part["gap_high"][0], nan=-1)), y),
                 xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5,
             )  # fmt: skip
     ax.plot(PAPER[2], len(names), "*", color="black", markersize=10)
     ax.annotate(
-        f"{PAPER[2]:+.3f}", (PAPER[2], len(names)), xytext=(7, 0), textcoords="offset points", va="center", fontsize=8.5
+        signed(PAPER[2]), (PAPER[2], len(names)), xytext=(7, 0), textcoords="offset points", va="center", fontsize=8.5
     )
     ticks.append(f"{PAPER[0]}\n{_told(PAPER[1])}")
     ax.axvline(0, color="black", linewidth=1)

@@ -72,10 +72,16 @@ def draw(frame: pl.DataFrame) -> Canvas:
         ax.set_yticks(at, labels)
         ax.set_ylim(-0.7, len(rows) - 0.3)
         ax.set_ylabel("category (% in regions / in all)")
-        log_axis(ax, "x", [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10, 20])
+        log_axis(ax, "x", _ticks(min([0.6, *bounds]), max([1.7, *bounds])))
         ax.set_xlim(min([0.6, *bounds]) / 1.08, max([1.7, *bounds]) * 1.08)
         ax.set_xlabel("lift: share in low-confidence regions / share in all (ratio)")
     return canvas
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """More of them in a narrow range."""
+    wide = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20]
+    return wide if high > 6 * low else [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1, 1.2, 1.4, 1.7, 2, 2.5, 3, 4, 5]
 
 
 FIGURE = Figure(

@@ -10,7 +10,7 @@ from scipy import stats
 
 from analysis.dataset import Dataset
 from analysis.figures.base import Figure, run_figure
-from analysis.figures.drawing import CLASS_COLOURS, log_axis, panels
+from analysis.figures.drawing import CLASS_COLOURS, log_axis, panels, signed
 
 __all__ = ["FIGURE"]
 
@@ -57,7 +57,7 @@ def draw(frame: pl.DataFrame) -> Canvas:
         log_axis(scatter, "x", ticks)
         scatter.set_xlim(min(lengths.min(), window) / 1.15, max(lengths.max(), window) * 1.15)
         scatter.set_ylim(edges[0], edges[-1])
-        scatter.set_title(f"rank correlation ρ = {rows['spearman'][0]:+.2f} ({len(rows):,} samples)", fontsize=10)
+        scatter.set_title(f"rank correlation ρ = {signed(rows['spearman'][0], 2)} ({len(rows):,} samples)", fontsize=10)
         scatter.set_xlabel(f"length of the response (tokens; dotted: {window})")
         scatter.set_ylabel("sample weight w (from 0 to 1)")
     return canvas
