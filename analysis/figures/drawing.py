@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -82,8 +83,8 @@ def short_name(name: str, width: int = 60) -> str:
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A number with its sign, a true minus as on the axes."""
-    return f"{value:+.{digits}f}".replace("-", "−")
+    """A number with its sign, a true minus as on the axes; a dash for what does not exist."""
+    return f"{value:+.{digits}f}".replace("-", "−") if math.isfinite(value) else "–"
 
 
 def percent(axis: Any, digits: int = 0) -> None:

@@ -177,3 +177,14 @@ def test_nothing_to_draw_is_one_line_and_an_empty_dataset_is_left_out_beside_ano
     assert not (tmp_path / "out").exists()
     other = replace(planted(tmp_path / "other", random_samples()), name="other")
     assert set(draw_figure(BY_NAME["lowest_window"], [tiny, other], tmp_path / "out")["dataset"]) == {"other"}
+
+
+@pytest.mark.parametrize("category", [[0] * 70, [2] * 70])
+def test_a_number_that_does_not_exist_is_a_dash(tmp_path: Path, category: list[int]) -> None:
+    """One class alone, all samples alike: neither a distance nor a correlation."""
+    dataset = planted(tmp_path / "d", [Planted(["a"] * 70, [0.5] * 70, category) for _ in range(3)])
+    for figure in FIGURES:
+        if len(figure.data(dataset)):
+            words = " ".join(t.get_text() for t in texts(drawn(figure, [dataset])))
+            assert "nan" not in words.lower().replace(dataset.name, ""), figure.name
+            assert ("–" in words) == (figure.name in ("density", "weights", "models")), figure.name

@@ -26,6 +26,9 @@ from tests.analysis.planted_dataset import Planted, plant
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7 * 7 }} $x_"
 
+PRINTED = (1031, 702)
+"""Pixels of an A4 page on its side inside margins of 12 mm: 273 by 186 mm."""
+
 
 class Page(HTMLParser):
     """Elements with their attributes, and the text."""
@@ -222,5 +225,18 @@ def test_in_a_browser(tmp_path: Path) -> None:
             papers.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
             assert not said
             assert not [url for url in asked if not url.startswith(("data:", page_file.as_uri()))]
+            # pictures are dark on a dark screen and as they are on paper, where each is on one page with its caption
+            filters = "[...new Set([...document.images].map(i => getComputedStyle(i).filter))]"
+            assert page.evaluate(filters) == (["none"] if scheme == "light" else ["invert(0.91) hue-rotate(180deg)"])
+            page.emulate_media(media="print")
+            page.set_viewport_size({"width": PRINTED[0], "height": PRINTED[1]})
+            assert page.evaluate(filters) == ["none"]
+            heights = page.evaluate(
+                "[...document.querySelectorAll('figure')].map(f => f.getBoundingClientRect().height)"
+            )
+            assert max(heights) < PRINTED[1]
+            assert page.evaluate(
+                "[...document.querySelectorAll('figure, tr')].every(e => getComputedStyle(e).breakInside === 'avoid')"
+            )
         assert len(papers) == 2
         browser.close()
