@@ -52,10 +52,8 @@ def draw(frame: pl.DataFrame) -> Canvas:
                     ax.stairs(tokens["density"], edges, color=colour, linewidth=1.6, label=label)
                     ax.stairs(tokens["density"], edges, color=colour, fill=True, alpha=0.13)
                     ax.axvline(mean, color=colour, linestyle=(0, (4, 2)), linewidth=1.3)
-            ax.set_title(
-                f"{labels} labels: KS D = {signed(part['ks_d'][0]).lstrip('+')}, δ = {signed(part['cliffs_delta'][0])}",
-                fontsize=9.5,
-            )
+            distance, delta = signed(part["ks_d"][0]).lstrip("+"), signed(part["cliffs_delta"][0])
+            ax.set_title(f"{labels} labels: KS D = {distance}, δ = {delta}", fontsize=9.5)
             ax.legend(loc="upper center", labelspacing=0.7, frameon=True)
             ax.set_xlim(0, 1)
             ax.set_xlabel("confidence (probability of the token)")
