@@ -17,7 +17,7 @@ from analysis.measures import token_finding, window_finding
 from analysis.verdicts import token_verdicts, window_verdicts
 from curate.taxonomy import CATEGORIES
 
-REPEATS, SAMPLES, TOKENS, WINDOW = 300, 40, 120, 16
+REPEATS, SAMPLES, TOKENS, WINDOW = 600, 100, 120, 16
 
 
 def corpus(random: np.random.Generator, gap: float) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -87,7 +87,7 @@ def test_verdicts_stay_quiet_in_about_95_of_100_corpora_without_a_gap(loud: Coun
     assert len(loud) == 5
     low, high = stats.binom.ppf([0.001, 0.999], REPEATS, 0.05)
     for claim, times in loud.items():
-        assert low <= times <= high + 0.01 * REPEATS, claim  # percentile intervals of 40 samples are a little narrow
+        assert low <= times <= high, claim  # 15 to 48 of 600: a test that errs one time in ten does not pass
 
 
 def test_verdicts_speak_up_on_a_gap() -> None:
