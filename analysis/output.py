@@ -16,7 +16,15 @@ from pathlib import Path
 from curate.errors import OptionError
 from curate.store import JOURNAL
 
-__all__ = ["GENERATOR", "made_by_us", "refuse_file", "refuse_folder", "refuse_inside_dataset", "staged_file", "staged_folder"]
+__all__ = [
+    "GENERATOR",
+    "made_by_us",
+    "refuse_file",
+    "refuse_folder",
+    "refuse_inside_dataset",
+    "staged_file",
+    "staged_folder",
+]
 
 GENERATOR = "cuset analysis"
 """What the head of a page, and the description of a drawing, names as its maker."""

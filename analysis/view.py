@@ -145,13 +145,14 @@ def _sample(row: dict[str, Any], halves: Sequence[str], config: dict[str, Any]) 
     columns += [("category", "Uint8", row["category"]), ("distance", "Uint8", row["index_distance"])]
     columns.append(("flags", "Uint8", flags))
     block = b"".join(_column(kind, values) for _, kind, values in columns)
+    packer = zlib.compressobj(9, memLevel=5)  # small blocks: each has a code that fits its column
     weight = row["sample_weight"] if scored else None
     return {
         **{name: row[name] for name in ("sample_id", "source", "source_id", "license", "prompt", "response")},
         "weight": weight if weight is not None and np.isfinite(weight) else None,
         "tokens": len(start),
         "columns": [(name, kind, len(values)) for name, kind, values in columns],
-        "block": _base64(zlib.compress(block, 9)),
+        "block": _base64(packer.compress(block) + packer.flush()),
     }
 
 
