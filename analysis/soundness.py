@@ -173,7 +173,7 @@ def _suspect(path: Path, table: str, names: set[str]) -> str:
     """The part that only this table has, or lacks: a build writes one of each for a shard."""
     others = [{part.name for part in part_files(path / other)} for other in _TABLES if other != table]
     odd = sorted((set.intersection(*others) - names) | (names - set.union(*others)))
-    return f" ({odd[0]})" if odd else ""
+    return f" ({table}/{odd[0]})" if odd and names & set.union(*others) else ""
 
 
 def _check_columns(part: Path, schema: pa.Schema, columns: Sequence[Column]) -> None:
