@@ -6,6 +6,7 @@ read whole; a text that no check reads is met by the query that asks for it.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -119,25 +120,29 @@ def _damaged(file: Path, why: str) -> NoReturn:
     raise DatasetError(f"{file}: damaged ({why}); {_REMEDY}")
 
 
-def _opened(path: Path, table: str) -> Iterator[tuple[Path, pq.ParquetFile]]:
+def _parts(path: Path, table: str) -> list[Path]:
     try:
         parts = part_files(path / table)
     except OSError as error:
         raise DatasetError(f"{path / table}: cannot be read ({error.strerror})") from error
     if not parts:
         raise DatasetError(f"{path}: {table}/ holds no Parquet file; {_REMEDY}")
-    for part in parts:
-        if part.is_dir():
-            _damaged(part, "a folder, not a file")
-        try:
-            with part.open("rb") as content, pq.ParquetFile(content) as file:
-                yield part, file
-        except OSError as error:
-            if error.errno is None:  # pyarrow's word for data that does not decompress
-                _damaged(part, _first_line(error))
-            raise DatasetError(f"{part}: cannot be read ({error.strerror or _first_line(error)})") from error
-        except (pa.ArrowException, UnicodeDecodeError) as error:
+    return parts
+
+
+@contextlib.contextmanager
+def _opened(part: Path) -> Iterator[pq.ParquetFile]:
+    if part.is_dir():
+        _damaged(part, "a folder, not a file")
+    try:
+        with part.open("rb") as content, pq.ParquetFile(content) as file:
+            yield file
+    except OSError as error:
+        if error.errno is None:  # pyarrow's word for data that does not decompress
             _damaged(part, _first_line(error))
+        raise DatasetError(f"{part}: cannot be read ({error.strerror})") from error
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        _damaged(part, _first_line(error))
 
 
 def _first_line(error: Exception) -> str:
@@ -148,19 +153,20 @@ def _check_table(path: Path, table: str, columns: Sequence[Column], expected: in
     """Every part has the columns, all parts the same; together they have the rows that the manifest counts."""
     rows, first = 0, set[str]()
     names = []
-    for part, file in _opened(path, table):
-        schema = file.schema_arrow
-        _check_columns(part, schema, columns)
-        first = first or set(schema.names)
-        if odd := sorted(first ^ set(schema.names)):
-            _damaged(part, f"column {odd[0]} is not in every part of {table}/")
-        rows += file.metadata.num_rows
-        names.append(part.name)
-        if table == "samples":
-            _check_samples(part, file)
-        elif table == "regions":
-            for group in range(file.num_row_groups):
-                _check_regions(part, file.read_row_group(group, columns=["category", "location"]))
+    for part in _parts(path, table):
+        with _opened(part) as file:
+            schema = file.schema_arrow
+            _check_columns(part, schema, columns)
+            first = first or set(schema.names)
+            if odd := sorted(first ^ set(schema.names)):
+                _damaged(part, f"column {odd[0]} is not in every part of {table}/")
+            rows += file.metadata.num_rows
+            names.append(part.name)
+            if table == "samples":
+                _check_samples(part, file)
+            elif table == "regions":
+                for group in range(file.num_row_groups):
+                    _check_regions(part, file.read_row_group(group, columns=["category", "location"]))
     if expected is not None and rows != expected:
         what = "missing" if rows < expected else "of another build"
         raise DatasetError(
