@@ -178,8 +178,9 @@ def _check_table(path: Path, table: str, columns: Sequence[Column], expected: in
 def _suspect(path: Path, table: str, names: set[str]) -> str:
     """The part that only this table has, or lacks: a build writes one of each for a shard."""
     others = [{part.name for part in part_files(path / other)} for other in _TABLES if other != table]
-    odd = sorted((set.intersection(*others) - names) | (names - set.union(*others)))
-    return f" ({table}/{odd[0]})" if odd and names & set.union(*others) else ""
+    anywhere = others[0].union(*others)
+    odd = sorted((others[0].intersection(*others) - names) | (names - anywhere))
+    return f" ({table}/{odd[0]})" if odd and names & anywhere else ""
 
 
 def _check_columns(part: Path, schema: pa.Schema, columns: Sequence[Column]) -> None:
