@@ -281,7 +281,7 @@ def run(arguments: Sequence[str]) -> int:
     if config.json:
         sys.stdout.write(found.to_json())
     else:
-        print_comparison(found, Console(soft_wrap=False))
+        print_comparison(found, Console(soft_wrap=False, emoji=False, highlight=False))
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from analysis.soundness import check_dataset, check_unlocked
 from curate.errors import DatasetError
 from curate.store import connect, read_manifest
 
@@ -66,16 +66,29 @@ class Dataset:
 def open_datasets(paths: Sequence[Path]) -> list[Dataset]:
     """The datasets of finished builds, named by their model where that tells them apart, else by their folder.
 
-    Raises DatasetError, in one line, for what is none.
+    Raises DatasetError, in one line, for what is none or is damaged.
     """
-    manifests = [read_manifest(path) for path in paths]
+    resolved = [path.resolve() for path in paths]
+    for path, where in zip(paths, resolved, strict=True):
+        if resolved.count(where) > 1:
+            raise DatasetError(f"{path}: given twice; give each dataset once")
+    manifests = []
+    for path in paths:
+        check_unlocked(path)
+        manifests.append(read_manifest(path))
+        check_dataset(path, manifests[-1])
     models = [str(manifest["model"]["name"]) for manifest in manifests]
-    folders = [path.resolve().name for path in paths]
-    names = models if len(set(models)) == len(models) else folders
-    if len(set(names)) < len(names):
-        twice = next(name for name, number in Counter(names).items() if number > 1)
-        raise DatasetError(f"two datasets are named {twice}; give folders of different names")
+    names = models if len(set(models)) == len(models) else _folder_names(resolved)
     return [
         Dataset(name, path, manifest, connect(path))
         for name, path, manifest in zip(names, paths, manifests, strict=True)
     ]
+
+
+def _folder_names(paths: Sequence[Path]) -> list[str]:
+    """The folders' own names, with as many of the folders around them as tell them apart."""
+    for depth in range(1, 1 + max(len(path.parts) for path in paths)):
+        names = [str(Path(*path.parts[-depth:])) for path in paths]
+        if len(set(names)) == len(names):
+            break
+    return names

@@ -26,12 +26,13 @@ from markupsafe import Markup
 from analysis.bootstrap import DRAWS, SHIFTS
 from analysis.controls import CONTROLS
 from analysis.dataset import Dataset, open_datasets
-from analysis.figures.base import Figure, draw_figure
+from analysis.figures.base import KINDS, Figure, draw_figure
 from analysis.findings import Findings, find
 from analysis.measures import RULES
+from analysis.output import GENERATOR, refuse_folder, staged_folder
 from curate.console import main, parse_options
 from curate.errors import DatasetError, OptionError
-from curate.store import funnel, replace_file
+from curate.store import funnel
 
 __all__ = ["Drawn", "ReportConfig", "draw_all", "render_report", "report_folder", "write_report"]
 
@@ -78,33 +79,29 @@ def report_folder(paths: Sequence[Path]) -> Path:
 
 def write_report(datasets: Sequence[Dataset], out: Path, draws: int = DRAWS, seed: int = 0) -> Path:
     """Writes NAME.png, NAME.svg and NAME.csv of every figure, findings.json, findings.csv and index.html, and returns
-    the path of the page.
+    the path of the page. All of it is written, or nothing: an earlier report then stays as it is.
 
-    Raises DatasetError where files are damaged, OptionError for a folder inside a dataset's.
+    Raises DatasetError where files are damaged, OptionError for a folder that is none of a report.
     """
-    _refuse(datasets, out)
+    refuse_folder(out)
     found = [find(dataset, draws, seed) for dataset in datasets]
-    out.mkdir(parents=True, exist_ok=True)
-    drawn = draw_all(datasets, out, draws, seed)
-    objects = [json.loads(findings.to_json()) for findings in found]
-    whole = json.dumps({"datasets": objects}, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    replace_file(out / "findings.json", whole.encode("utf-8", "replace"))
-    tables = [findings.to_csv() for findings in found]
-    lines = tables[0] + "".join(table.partition("\n")[2] for table in tables[1:])
-    replace_file(out / "findings.csv", lines.encode("utf-8", "replace"))
-    page = out / "index.html"
-    replace_file(page, render_report(datasets, found, drawn).encode("utf-8", "replace"))
-    return page
+    with staged_folder(out, _every_drawing) as stage:
+        drawn = draw_all(datasets, stage, draws, seed)
+        objects = [json.loads(findings.to_json()) for findings in found]
+        whole = json.dumps({"datasets": objects}, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        (stage / "findings.json").write_bytes(whole.encode("utf-8", "replace"))
+        tables = [findings.to_csv() for findings in found]
+        lines = tables[0] + "".join(table.partition("\n")[2] for table in tables[1:])
+        (stage / "findings.csv").write_bytes(lines.encode("utf-8", "replace"))
+        (stage / "index.html").write_bytes(render_report(datasets, found, drawn).encode("utf-8", "replace"))
+    return out / "index.html"
 
 
-def _refuse(datasets: Sequence[Dataset], out: Path) -> None:
-    inside = out.resolve()
-    for dataset in datasets:
-        folder = dataset.path.resolve()
-        if folder == inside or folder in inside.parents:
-            raise OptionError(f"--out {out}: lies in the dataset {dataset.path}; give a folder outside of it")
-    if out.exists() and not out.is_dir():
-        raise OptionError(f"--out {out}: is a file; give a folder")
+def _every_drawing() -> set[str]:
+    """Names of files that a report of other datasets may have and this one not."""
+    from analysis.figures import FIGURES
+
+    return {f"{figure.name}.{kind}" for figure in FIGURES for kind in KINDS}
 
 
 def draw_all(datasets: Sequence[Dataset], out: Path, draws: int = DRAWS, seed: int = 0) -> list[Drawn]:
@@ -115,8 +112,6 @@ def draw_all(datasets: Sequence[Dataset], out: Path, draws: int = DRAWS, seed: i
 
 
 def _drawn(figure: Figure, datasets: Sequence[Dataset], out: Path, draws: int, seed: int) -> Drawn:
-    for kind in ("png", "svg", "csv"):  # of an earlier report with other datasets
-        (out / f"{figure.name}.{kind}").unlink(missing_ok=True)
     able = [d for d in datasets if d.scored or not figure.needs_scores]
     left = ", ".join(d.name for d in datasets if d not in able)
     note = f"Without {left}: no scores." if left else ""
@@ -177,6 +172,7 @@ def render_report(datasets: Sequence[Dataset], found: Sequence[Findings], drawn:
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return environment.get_template("report.html.jinja").render(
         policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        generator=f"{GENERATOR}.report",
         style=Markup(style),
         datasets=datasets,
         found=found,
@@ -191,7 +187,7 @@ def render_report(datasets: Sequence[Dataset], found: Sequence[Findings], drawn:
                 "python",
                 "-m",
                 "analysis.report",
-                *(str(d.path) for d in datasets),
+                *(_argument(d.path) for d in datasets),
                 "--draws",
                 str(found[0].draws),
                 "--seed",
@@ -202,6 +198,11 @@ def render_report(datasets: Sequence[Dataset], found: Sequence[Findings], drawn:
     )
 
 
+def _argument(path: Path) -> str:
+    """A path that is no option, whatever it begins with."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
+
+
 def run(arguments: Sequence[str]) -> int:
     config = parse_options(ReportConfig, arguments, "analysis.report")
     if not config.datasets:
@@ -210,8 +211,9 @@ def run(arguments: Sequence[str]) -> int:
         raise OptionError("--draws: give 100 to 100,000")
     if config.seed < 0:
         raise OptionError("--seed: give 0 or more")
-    datasets = open_datasets(config.datasets)
-    page = write_report(datasets, config.out or report_folder(config.datasets), config.draws, config.seed)
+    out = config.out or report_folder(config.datasets)
+    refuse_folder(out)  # before the minutes that it may take
+    page = write_report(open_datasets(config.datasets), out, config.draws, config.seed)
     sys.stdout.write(f"{page}\n")
     return 0
 

@@ -23,9 +23,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.dataset import Dataset, open_datasets
+from analysis.output import GENERATOR, refuse_file, staged_file
 from curate.console import main, parse_options
 from curate.errors import DatasetError, OptionError
-from curate.store import replace_file
 from curate.taxonomy import CATEGORIES, LOCATIONS
 from curate.weights import cuda_mask
 
@@ -78,9 +78,9 @@ def view_data(
     if not rows:
         raise DatasetError(f"{dataset.path}: has no sample to show; its table `rejected` says why rows were refused")
     config = dataset.manifest["config"]
-    logprobs = [_half(row["logprob"]) for row in rows] if halves else []
+    logprobs = [_half(row["logprob"]) for row in rows if row["logprob"] is not None] if halves else []
     used = np.unique(np.concatenate([np.empty(0, np.float16), *logprobs]).view(np.uint16))
-    alternatives = {int(i) for row in rows for one in row["topk_ids"] for i in one} if top else set()
+    alternatives = {int(i) for row in rows for one in row["topk_ids"] or () for i in one} if top else set()
     return {
         "dataset": dataset.name,
         "model": dataset.model,
@@ -122,7 +122,7 @@ def _utf16(text: str) -> np.ndarray:
 
 
 def _sample(row: dict[str, Any], halves: Sequence[str], config: dict[str, Any]) -> dict[str, Any]:
-    """Texts, and the columns in one block: 4-byte ones first, so that each begins at a multiple of its width."""
+    """Texts, and the columns in one block: see `_column`."""
     units = _utf16(row["response"])
     start, end = (np.asarray(row[name], np.int64) for name in ("char_start", "char_end"))
     location = np.asarray(row["location"], np.uint8)
@@ -131,29 +131,39 @@ def _sample(row: dict[str, Any], halves: Sequence[str], config: dict[str, Any]) 
     for bit, mask in ((_IN_CODE, row["in_code"]), (_STATEMENT, row["statement"]), (_CUDA, cuda)):
         flags = flags | (bit * np.asarray(mask, np.uint8))
     columns: list[tuple[str, str, Any]] = [
-        ("start", "Int32", np.where(start >= 0, units[np.maximum(start, 0)], -1)),
-        ("end", "Int32", np.where(end >= 0, units[np.maximum(end, 0)], -1)),
+        ("start", "Steps", np.where(start >= 0, units[np.maximum(start, 0)], -1)),
+        ("end", "Steps", np.where(end >= 0, units[np.maximum(end, 0)], -1)),
         ("id", "Int32", row["input_ids"][row["prompt_tokens"] :]),
     ]
-    if halves:
+    scored = bool(halves) and row["logprob"] is not None
+    if scored:
         columns.append(("rank", "Int32", row["rank"]))
-    if halves and "topk_ids" in row:
-        columns.append(("topk_ids", "Int32", np.asarray(row["topk_ids"]).ravel()))
-    columns += [(name, "Uint16", _half(row[name]).view(np.uint16)) for name in halves]
-    if halves and "topk_ids" in row:
-        columns.append(("topk_logprob", "Uint16", _half(row["topk_logprob"]).ravel().view(np.uint16)))
+        columns += [(name, "Uint16", _half(row[name]).view(np.uint16)) for name in halves]
+        if "topk_ids" in row:  # all the first choices, then all the second ones: alike stands by alike
+            columns.append(("topk_ids", "Int32", np.asarray(row["topk_ids"]).T.ravel()))
+            columns.append(("topk_logprob", "Uint16", _half(row["topk_logprob"]).T.ravel().view(np.uint16)))
     columns += [("category", "Uint8", row["category"]), ("distance", "Uint8", row["index_distance"])]
     columns.append(("flags", "Uint8", flags))
-    types = {"Int32": "<i4", "Uint16": "<u2", "Uint8": "u1"}
-    block = b"".join(np.asarray(values, types[kind]).tobytes() for _, kind, values in columns)
-    weight = row["sample_weight"] if halves else None
+    block = b"".join(_column(kind, values) for _, kind, values in columns)
+    packer = zlib.compressobj(9, memLevel=5)  # small blocks: each has a code that fits its column
+    weight = row["sample_weight"] if scored else None
     return {
         **{name: row[name] for name in ("sample_id", "source", "source_id", "license", "prompt", "response")},
         "weight": weight if weight is not None and np.isfinite(weight) else None,
         "tokens": len(start),
         "columns": [(name, kind, len(values)) for name, kind, values in columns],
-        "block": _base64(zlib.compress(block, 9)),
+        "block": _base64(packer.compress(block) + packer.flush()),
     }
+
+
+def _column(kind: str, values: Any) -> bytes:
+    """A column's lowest bytes, then its second ones, and so on: high bytes are nearly all the same, and compress away.
+    Of `Steps`, 4 bytes wide, the steps from value to value are stored."""
+    types = {"Steps": "<i4", "Int32": "<i4", "Uint16": "<u2", "Uint8": "u1"}
+    plain = np.ascontiguousarray(values, types[kind])
+    if kind == "Steps":
+        plain = np.diff(plain, prepend=plain.dtype.type(0))
+    return plain.view(np.uint8).reshape(len(plain), -1).T.tobytes()
 
 
 def _spellings(dataset: Dataset, ids: set[int], tokenizer: Path | None) -> dict[int, str]:
@@ -199,6 +209,7 @@ def render_view(data: dict[str, Any]) -> str:
     )
     return environment.get_template("view.html.jinja").render(
         policy=policy,
+        generator=f"{GENERATOR}.view",
         title=f"{data['dataset']}: tokens",
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
@@ -211,8 +222,8 @@ def write_view(
 ) -> int:
     """Writes the page and returns how many samples it holds; raises DatasetError and OptionError."""
     data = view_data(dataset, ids, limit, tokenizer)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out, render_view(data).encode("utf-8", "replace"))
+    with staged_file(out) as stage:
+        stage.write_bytes(render_view(data).encode("utf-8", "replace"))
     return len(data["samples"])
 
 
@@ -220,8 +231,7 @@ def run(arguments: Sequence[str]) -> int:
     config = parse_options(ViewConfig, arguments, "analysis.view")
     if config.limit < 1:
         raise OptionError("--limit: give 1 or more")
-    if config.out.is_dir():
-        raise OptionError(f"--out {config.out}: is a folder; give a file such as {config.out / 'view.html'}")
+    refuse_file(config.out)  # before the seconds that it may take
     (dataset,) = open_datasets([config.dataset])
     shown = write_view(dataset, config.out, config.id, config.limit, config.tokenizer)
     if shown < dataset.samples and not config.id:

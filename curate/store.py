@@ -150,11 +150,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
         version = manifest["format_version"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except OSError as error:
+        raise DatasetError(f"{file}: cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DatasetError(f"{file}: damaged; build the dataset again") from error
     if version != FORMAT_VERSION:
         raise DatasetError(
-            f"{path}: format {version}, but this version of cuset reads {FORMAT_VERSION}: build it again"
+            f"{path}: format {str(version)[:20]}, but this version of cuset reads {FORMAT_VERSION}: build it again"
         )
     return dict(manifest)
 

@@ -16,12 +16,16 @@ from matplotlib.figure import Figure as Canvas
 
 from analysis.bootstrap import DRAWS
 from analysis.dataset import Dataset, open_datasets
+from analysis.output import GENERATOR, made_by_us, refuse_inside_dataset, staged_folder
 from curate.console import main, parse_options
-from curate.errors import DatasetError
+from curate.errors import DatasetError, OptionError
 
-__all__ = ["Figure", "draw_figure", "run_figure"]
+__all__ = ["KINDS", "Figure", "draw_figure", "run_figure"]
 
 STYLE = Path(__file__).parent / "cuset.mplstyle"
+
+KINDS = ("png", "svg", "csv")
+"""Of the files that a figure is written as."""
 
 mpl.use("Agg")
 
@@ -64,12 +68,12 @@ def draw_figure(
     if not frames:
         raise DatasetError(f"{figure.name}: there is nothing to draw")
     frame = pl.concat(frames, how="vertical_relaxed")
-    out.mkdir(parents=True, exist_ok=True)
-    with matplotlib.style.context(STYLE), mpl.rc_context({"svg.hashsalt": figure.name}):
+    with staged_folder(out) as stage, matplotlib.style.context(STYLE), mpl.rc_context({"svg.hashsalt": figure.name}):
         canvas = figure.draw(frame)
-        canvas.savefig(out / f"{figure.name}.png")
-        canvas.savefig(out / f"{figure.name}.svg", metadata={"Date": None})
-    frame.write_csv(out / f"{figure.name}.csv")
+        maker = f"{GENERATOR}.figures.{figure.name}"
+        canvas.savefig(stage / f"{figure.name}.png")
+        canvas.savefig(stage / f"{figure.name}.svg", metadata={"Date": None, "Creator": maker})
+        (stage / f"{figure.name}.csv").write_bytes(frame.write_csv().encode("utf-8", "replace"))
     return frame
 
 
@@ -82,11 +86,21 @@ class _Options:
     """The folder that NAME.png, NAME.svg and NAME.csv are written to."""
 
 
+def _refuse(figure: Figure, out: Path) -> None:
+    """Raises OptionError for a folder in a dataset's, and where other files have the names of the figure's."""
+    refuse_inside_dataset(out)
+    files = [out / f"{figure.name}.{kind}" for kind in KINDS]
+    there = [file for file in files if file.exists()]
+    if there and not made_by_us(files[KINDS.index("svg")]):
+        raise OptionError(f"--out {out}: {there[0].name} in it is none of this program; give another folder")
+
+
 def run_figure(figure: Figure) -> None:
     """The command `python -m analysis.figures.NAME DATASET... [--out DIR]`."""
 
     def run(arguments: Sequence[str]) -> int:
         options = parse_options(_Options, arguments, f"analysis.figures.{figure.name}")
+        _refuse(figure, options.out)
         draw_figure(figure, open_datasets(options.datasets), options.out)
         sys.stdout.write(f"{options.out / figure.name}.png\n")
         return 0

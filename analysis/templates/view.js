@@ -78,7 +78,8 @@ function drawCode(sample) {
 // Everything that depends on tau, lambda, l, the background and the chosen categories.
 function recolour() {
   $("code").dataset.mode = $("scale").dataset.mode = state.mode;
-  if (data.scored) {
+  mask = windows = null;
+  if (columns.logprob) {
     mask = maskOf(columns, state.knobs.tau, state.knobs.lambda);
     windows = windowsOf(columns, state.knobs.window, data.options.region_scope);
   }
@@ -99,7 +100,12 @@ function recolour() {
     if (t === state.at) name += " at";
     if (spans[t].className !== name) spans[t].className = name;
   }
-  if (!mask) return;
+  if (!mask) {  // labels alone; beside scored samples too
+    $("counts").tBodies[0].replaceChildren();
+    $("weight").textContent = $("map-caption").textContent = "This sample has no scores.";
+    $("mini").width = $("mini").width;  // empties it
+    return;
+  }
   const { counts } = mask, lambda = state.knobs.lambda;
   const rows = [["0", "dropped"], ["1", "confident"], [`λ = ${lambda}`, "kernel, launch"], [`1 + λ = ${+(1 + lambda).toFixed(6)}`, "both"]];
   $("counts").tBodies[0].replaceChildren(...rows.map(([value, why], k) => element("tr", { "data-kind": k },
@@ -201,7 +207,7 @@ function card(t) {
   const parts = [element("code", {}, text), element("table", {}, body)];
   if (mask && columns.topk_ids) {
     const k = columns.topk_ids.length / columns.length;
-    const others = Array.from({ length: k }, (_, i) => k * t + i).map((i) => {
+    const others = Array.from({ length: k }, (_, i) => columns.length * i + t).map((i) => {
       const id = columns.topk_ids[i], known = data.vocabulary[id];
       return element("tr", { class: "alternative" }, element("th", { scope: "row" }, known === undefined ? `id ${id}` : spelled(known)),
         element("td", {}, number(Math.exp(half(columns.topk_logprob[i]))) + (id === columns.id[t] ? " ← this token" : "")));

@@ -27,16 +27,20 @@ function confidenceTable(data) {
   return table;
 }
 
+// Kinds of columns: the lowest bytes of all values stand first, then the second ones; of Steps, from value to value.
+const TYPES = { Steps: Int32Array, Int32: Int32Array, Uint16: Uint16Array, Uint8: Uint8Array };
+
 // The columns of a sample as typed arrays, with `logp` and `confidence` where it is scored.
 async function decodeSample(sample, table) {
   const packed = new Blob([bytesOf(sample.block)]).stream();
   const buffer = await new Response(packed.pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
-  const types = { Int32: Int32Array, Uint16: Uint16Array, Uint8: Uint8Array };
-  const columns = { length: sample.tokens };
+  const bytes = new Uint8Array(buffer), columns = { length: sample.tokens };
   let at = 0;
   for (const [name, kind, count] of sample.columns) {
-    columns[name] = new types[kind](buffer, at, count);
-    at += count * types[kind].BYTES_PER_ELEMENT;
+    const made = new TYPES[kind](count), width = made.BYTES_PER_ELEMENT;
+    for (let b = 0; b < width; b++) for (let i = 0; i < count; i++) made[i] |= bytes[at++] << (8 * b);
+    if (kind === "Steps") for (let i = 1; i < count; i++) made[i] += made[i - 1];
+    columns[name] = made;
   }
   if (columns.logprob) {
     columns.logp = Float64Array.from(columns.logprob, half);

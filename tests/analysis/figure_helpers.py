@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.text import Text
-from planted_dataset import FRAMES, Planted, plant
+from planted_dataset import FRAMES, Planted, plant, unchecked
 
-from analysis.dataset import Dataset, open_datasets
+from analysis.dataset import Dataset
 from analysis.figures import FIGURES
 from analysis.figures.base import STYLE, Figure
 from curate.schema import SAMPLES
@@ -29,17 +28,14 @@ BY_NAME = {figure.name: figure for figure in FIGURES}
 def planted(
     folder: Path, samples: Sequence[Planted], columns: dict[str, list[Any]] | None = None, name: str = "m"
 ) -> Dataset:
-    """A planted dataset with the options that masks and weights need, and other values in columns of `samples`."""
+    """A planted dataset with other values in columns of `samples`."""
     plant(folder, samples, name)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["config"] |= {"tau": 0.1, "lambda": 1.0, "window": 256, "launch_scope": "setup", "device_functions": True}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
     if columns:
         part = folder / "samples" / "part-000000.parquet"
         frame = read_part(part)
         new = [pl.Series(c, values, FRAMES["samples"][c]) for c, values in columns.items()]
         write_part(frame.with_columns(new), SAMPLES, part)
-    return open_datasets([folder])[0]
+    return unchecked(folder)
 
 
 def random_samples(number: int = 12, length: int = 150, seed: int = 1) -> list[Planted]:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from analysis.dataset import Dataset
 from curate.schema import FORMAT_VERSION, REGIONS, REJECTED, SAMPLES, arrow_schema
-from curate.store import write_part
+from curate.store import connect, read_manifest, write_part
 
 FRAMES = {
     name: pl.from_arrow(arrow_schema(columns).empty_table()).schema
@@ -51,7 +52,7 @@ def _row(number: int, p: Planted) -> dict[str, Any]:
         "entropy": logprob and [0.5] * size, "rank": logprob and [1] * size, "category": list(p.category),
         "statement": list(p.statement if p.statement is not None else [c > 0 for c in p.category]),
         "index_distance": [255] * size, "location": [0] * size,
-        "in_code": list(p.in_code if p.in_code is not None else [True] * size), "token_weight": [1.0] * size,
+        "in_code": list(p.in_code if p.in_code is not None else [True] * size), "token_weight": logprob and [1.0] * size,
         "sample_weight": 0.5, "min_window_confidence": 0.5, "min_window_start": 0,
     }  # fmt: skip
 
@@ -68,7 +69,16 @@ def plant(
     write_part(pl.DataFrame(schema=FRAMES["regions"]), REGIONS, path / "regions" / "part-0.parquet")
     manifest = {
         "format_version": FORMAT_VERSION, "model": {"name": name}, "counts": {"read": len(rows), "accepted": len(rows), "rejected": 0, "failed": 0, "refused": {}},
-        "config": {"skip_scoring": skip_scoring, "context": "chat"},
+        "config": {
+            "skip_scoring": skip_scoring, "context": "chat", "tau": 0.1, "lambda": 1.0, "window": 256, "region_scope": "code",
+            "launch_scope": "setup", "device_functions": True,
+        },
     }  # fmt: skip
     (path / "manifest.json").write_text(json.dumps(manifest))
     return path
+
+
+def unchecked(path: Path) -> Dataset:
+    """A dataset opened without the look that `open_datasets` takes, which refuses scores that are no number."""
+    manifest = read_manifest(path)
+    return Dataset(manifest["model"]["name"], path, manifest, connect(path))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from planted_dataset import Planted, plant
+from planted_dataset import Planted, plant, unchecked
 
 from analysis.controls import CONTROLS, control_tokens
 from analysis.dataset import LABELS, Dataset, open_datasets
@@ -121,7 +121,7 @@ def test_counts_are_those_of_a_group_by(tmp_path: Path) -> None:
     samples[3].in_code = [False] * 20 + [True] * 130
     samples[4].confidence = [0.0, math.nan, *np.asarray(samples[4].confidence)[2:]]
     samples[5].confidence = None
-    dataset = opened(plant(tmp_path, samples, part=5))
+    dataset = unchecked(plant(tmp_path, samples, part=5))
     controlled = control_tokens(dataset)
     assert controlled.unscored == 1
     assert controlled.samples == 11
@@ -202,7 +202,7 @@ def test_no_score_no_sample_no_class(tmp_path: Path) -> None:
         "short": (plant(tmp_path / "short", short), "No sample has a window of 64 scored"),
     }
     for name, (path, said) in cases.items():
-        found = find(opened(path), draws=50)
+        found = find(unchecked(path), draws=50)
         assert any(said in line for line in found.missing), name
         assert all(v.verdict == "undecided" for v in found.verdicts if "most samples" not in v.claim), name
         strict = json.loads(found.to_json(), parse_constant=lambda text: pytest.fail(text))
