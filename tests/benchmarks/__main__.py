@@ -33,6 +33,7 @@ Name = Literal[
     "viewer",
     "report",
     "memory",
+    "training",
 ]
 NAMES = get_args(Name)
 
