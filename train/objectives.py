@@ -271,8 +271,9 @@ class Objective:
         if self.normalize == "tokens":
             return float(len(batch["sample_index"]))
         if self.normalize == "weights":
-            without = dataclasses.replace(self.config, weight="none")
-            return float(OBJECTIVES[self.name].factors(without, self._tokens(None, batch, slice(None)))[0].double().sum())
+            alone = dataclasses.replace(self.config, weight="none")
+            factor, _ = OBJECTIVES[self.name].factors(alone, self._tokens(None, batch, slice(None)))
+            return float(factor.double().sum())
         return float(len(batch["sample_weight"]))
 
     def _tokens(self, statistics: TokenStatistics | None, batch: Mapping[str, Any], part: slice) -> Tokens:
