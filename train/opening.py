@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
+import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,8 +116,8 @@ def _checked_manifest(path: Path, columns: Collection[str], tokenizer: Any, need
     needed = sorted(SCORES & set(columns)) or (["sample_weight"] if need_scores else [])
     if skipped and needed:
         raise DatasetError(
-            f"{path}: built with --skip-scoring, so it has no {', '.join(needed)}: build it again without, or train"
-            " with an objective that needs no scores"
+            f"{path}: built with --skip-scoring, so it has no {', '.join(needed)}: build it again without, or ask"
+            " for an objective or mask that needs no scores"
         )
     for name in columns:
         if name in _ASKED_FOR and name not in manifest.get("extra_scores", ()):
@@ -181,8 +182,10 @@ def _alike(found: pa.DataType, kind: pa.DataType) -> bool:
 def _load(path: Path, parts: Sequence[Path], columns: list[str]) -> datasets.Dataset:
     """The columns as a memory-mapped Arrow file, which `datasets` keeps in its cache and shares between processes."""
     files = [glob.escape(str(part.resolve())) for part in parts]
+    if any("::" in file for file in files):
+        raise DatasetError(f"{path}: `datasets` takes `::` in a path for a chain of addresses; rename the folder")
     try:
-        with _no_bars():
+        with _quiet():
             loaded = datasets.Dataset.from_parquet(files, columns=columns)
     except Exception as error:  # whatever the reader, the cache's file system and `datasets` itself raise
         cause = error.__cause__ or error
@@ -195,13 +198,16 @@ def _load(path: Path, parts: Sequence[Path], columns: list[str]) -> datasets.Dat
 
 
 @contextlib.contextmanager
-def _no_bars() -> Iterator[None]:
-    shown = datasets.are_progress_bars_disabled()
+def _quiet() -> Iterator[None]:
+    """No bars, and no second report beside our own line."""
+    bars, level = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
     datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(logging.CRITICAL)
     try:
         yield
     finally:
-        if not shown:
+        datasets.logging.set_verbosity(level)
+        if bars:
             datasets.enable_progress_bars()
 
 
