@@ -60,7 +60,7 @@ def training_arguments(config: RunConfig, out: Path, *, bf16: bool, evaluate: bo
     defaults: dict[str, Any] = {
         "logging_steps": 10, "save_strategy": "epoch", "eval_strategy": "epoch" if evaluate else "no",
         "dataloader_pin_memory": torch.cuda.is_available(), "per_device_eval_batch_size": config.batch_size,
-        "ddp_find_unused_parameters": False, "log_level": "warning",
+        "ddp_find_unused_parameters": False, "log_level": "error",
     }  # fmt: skip
     if {"save_steps", "eval_steps"} & set(given):
         defaults |= {f"{what}_strategy": "steps" for what in ("save", "eval") if f"{what}_steps" in given}

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import tyro
 
 from curate.errors import ModelError, OptionError
 from curate.model import ModelFiles, locate_model
+from curate.store import read_manifest
 from train.arguments import training_arguments
 from train.data import DataConfig, TrainingData, collate, open_data
 from train.head import attach_head
@@ -105,8 +107,9 @@ class Inputs:
     neutral_mean: float | None
 
     def objective(self, config: ObjectiveConfig) -> Objective:
-        """The objective of these options, with the mean w of the samples that are trained on."""
-        return make_objective(config, self.data.train.mean_sample_weight)
+        """The objective of these options, with the mean w of the samples that are trained on; raises OptionError where
+        the dataset was weighed with others."""
+        return make_objective(config, self.data.train.mean_sample_weight, self.data.manifests[0]["config"])
 
     def identity(self) -> dict[str, Any]:
         """What the run depends on beside its options; no path of the machine."""
@@ -152,21 +155,44 @@ def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None 
     wanted = [make_objective(one, 0.5) for one in objectives or [config]]
     files = locate_model(config.model)
     tokenizer = files.load_tokenizer()
-    columns = sorted({*CLASS_COLUMNS, *(name for one in wanted for name in one.columns)})
-    need_scores = any(one.config.objective == "cuset" for one in wanted)
+    columns = {*CLASS_COLUMNS, *(name for one in wanted for name in one.columns)}
+    if not any("logprob" in one.columns for one in wanted) and not all(map(_scored, config.data)):
+        columns.discard("logprob")  # for figures alone
     data = open_data(
-        config, columns, tokenizer=tokenizer, embeddings=_architecture(files).vocab_size, need_scores=need_scores
-    )
-    means = [(manifest.get("regions") or {}).get("neutral_mean") for manifest in data.manifests]
-    means = [mean for mean in means if mean is not None]
-    return Inputs(files, tokenizer, data, sum(means) / len(means) if means else None)
+        config, sorted(columns), tokenizer=tokenizer, embeddings=_architecture(files).vocab_size,
+        need_scores=any(map(_stored_weight, wanted)),
+    )  # fmt: skip
+    for one in objectives or [config]:
+        make_objective(one, 0.5, data.manifests[0]["config"])
+    return Inputs(files, tokenizer, data, _neutral_mean(data.manifests))
+
+
+def _scored(path: Path) -> bool:
+    return not read_manifest(path).get("config", {}).get("skip_scoring")
+
+
+def _stored_weight(objective: Objective) -> bool:
+    """Whether the objective multiplies by the stored w, equation (8), or by its mean."""
+    config = objective.config
+    region = config.weight == "region" and config.confidence == "precomputed"
+    return config.objective == "cuset" and (region or config.weight == "constant")
+
+
+def _neutral_mean(manifests: Sequence[dict[str, Any]]) -> float | None:
+    """Mean confidence of the neutral code tokens of all datasets; None where they are not scored."""
+    known = [manifest.get("regions") or {} for manifest in manifests]
+    known = [one for one in known if one.get("neutral_mean") is not None]
+    tokens = sum(one["neutral_tokens"] for one in known)
+    return sum(one["neutral_mean"] * one["neutral_tokens"] for one in known) / tokens if tokens else None
 
 
 def _architecture(files: ModelFiles) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(files.path, revision=files.revision, trust_remote_code=False).get_text_config()
+        return AutoConfig.from_pretrained(
+            files.path, revision=files.revision, trust_remote_code=False
+        ).get_text_config()
     except Exception as error:
         said = (str(error).splitlines() or [""])[0][:300]
         raise ModelError(f"--model {files.name}: cannot load the configuration: {said}") from error
@@ -214,10 +240,14 @@ def _adapted(model: Any, files: ModelFiles, config: RunConfig, *, meta: bool) ->
     lora = LoraConfig(
         r=config.lora_r, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, task_type="CAUSAL_LM",  # type: ignore[arg-type]
         target_modules=targets[0] if targets == ["all-linear"] else targets,
-        base_model_name_or_path=files.path if files.revision else files.name.partition(" (")[0], revision=files.revision,
+        revision=files.revision,
     )  # fmt: skip
+    # what adapter_config.json and the card name; of a folder no path of the machine
+    model.name_or_path = model.config._name_or_path = files.path if files.revision else files.name.partition(" (")[0]
     try:
-        adapted = get_peft_model(model, lora, low_cpu_mem_usage=meta)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an older name
+            adapted = get_peft_model(model, lora, low_cpu_mem_usage=meta)
     except ValueError as error:
         raise OptionError(f"--lora-targets {config.lora_targets}: {str(error).splitlines()[0][:300]}") from error
     # the vocabulary stays as it is: peft need not ask the Hub whether it has grown

@@ -1,10 +1,10 @@
 """What training and evaluation report: negative log-likelihoods by class of token, as sums over each sample.
 
-    all             every response token
-    sensitive       tokens of a CUDA-sensitive category
-    neutral         tokens of code without a category (prose is in neither)
-    low_confidence  sensitive tokens of code whose stored confidence is below the dataset's neutral mean, the tokens that
-                    regions are made of; the stored confidence, so that the class stays the same while the model changes
+all             every response token
+sensitive       tokens of a CUDA-sensitive category
+neutral         tokens of code without a category (prose is in neither)
+low_confidence  sensitive tokens of code whose stored confidence is below the dataset's neutral mean, the tokens that
+                regions are made of; the stored confidence, so that the class stays the same while the model changes
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ _DRAWS = 1000
 
 
 def token_classes(batch: Mapping[str, Any], neutral_mean: float | None) -> Bool[Tensor, "N 4"]:
-    """Which of `CLASSES` each response token is in; without a neutral mean no token is low."""
+    """Which of `CLASSES` each response token is in; no token is low without a neutral mean, or without scores."""
     sensitive, in_code = batch["category"] > 0, batch["in_code"].bool()
-    low = batch["logprob"].float().exp() < (float("-inf") if neutral_mean is None else neutral_mean)
+    low = torch.zeros_like(in_code)
+    if neutral_mean is not None and "logprob" in batch:
+        low = batch["logprob"].float().exp() < neutral_mean
     columns = (torch.ones_like(in_code), sensitive, in_code & ~sensitive, in_code & sensitive & low)
     return torch.stack(columns, dim=1)
 

@@ -1,9 +1,9 @@
 """`python -m train.sft`: an annotated dataset and a model in, a tuned model or adapter out.
 
-    training.json   the run's options, dataset, model and versions: what --resume compares
-    checkpoint-N/   weights (of LoRA: the adapter alone), optimiser, schedule, random numbers, log
-    results.json    held-out nll by class of token, before and after
-    and the tuned model or adapter itself, with its tokenizer
+training.json   the run's options, dataset, model and versions: what --resume compares
+checkpoint-N/   weights (of LoRA: the adapter alone), optimiser, schedule, random numbers, log
+results.json    held-out nll by class of token, before and after
+and the tuned model or adapter itself, with its tokenizer
 """
 
 from __future__ import annotations
