@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -37,8 +37,9 @@ __all__ = ["Inputs", "RunConfig", "fresh_model", "make_trainer", "open_inputs", 
 _RECIPES = Path(__file__).parent / "recipes"
 
 _RANGES: dict[str, tuple[float, float]] = {
-    "learning_rate": (0, 10), "epochs": (0, 1e6), "max_steps": (1, 2**40), "batch_size": (1, 2**20), "seed": (0, 2**32 - 1),
-    "accumulation": (1, 2**20), "lora_r": (1, 2**16), "lora_alpha": (0, 1e6), "lora_dropout": (0, 1),
+    "learning_rate": (0, 10), "epochs": (0, 1e6), "max_steps": (1, 2**40), "batch_size": (1, 2**20),
+    "seed": (0, 2**32 - 1), "accumulation": (1, 2**20), "lora_r": (1, 2**16), "lora_alpha": (0, 1e6),
+    "lora_dropout": (0, 1),
 }  # fmt: skip
 
 

@@ -5,8 +5,8 @@ of the longest forward pass, l layers, b bytes of the arithmetic (2 or 4), T tra
 
     weights       as loaded, and a copy in b bytes of those of them that autocast converts (full tuning in bfloat16)
     training      T x 4 (gradient) + T x 8 (the two moments of AdamW)
-    activations   with checkpointing: the input of each layer, and one layer in full; else all layers in full. One layer:
-                  L x (8 H + 4 I) values of b bytes, as much again in float32 for the norms and LoRA's inputs
+    activations   with checkpointing: the input of each layer, and one layer in full; else all layers in full. One
+                  layer: L x (8 H + 4 I) values of b bytes, as much again in float32 for the norms and LoRA's inputs
     head          three float32 tables of a chunk of `CHUNK` tokens by V, and 4 H bytes a supervised token
 
 It leaves out the allocator's own loss and the libraries (about 1 GB on a GPU).

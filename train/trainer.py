@@ -173,8 +173,8 @@ class CusetTrainer(Trainer):
     def _unusable(self, what: str, ids: Sequence[str]) -> str:
         named = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
         return (
-            f"step {self.state.global_step + 1}: the {what} is not finite on sample {named}; the parameters are as before"
-            " the step: lower --learning-rate, or take the sample out, and --resume from the last checkpoint"
+            f"step {self.state.global_step + 1}: the {what} is not finite on sample {named}; the parameters are as"
+            " before the step: lower --learning-rate, or take the sample out, and --resume from the last checkpoint"
         )
 
     # ---- figures ----

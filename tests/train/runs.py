@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
 
 from train.inputs import Inputs, RunConfig, make_trainer, open_inputs
 from train.trainer import CusetTrainer
@@ -26,23 +25,6 @@ def trainer_of(config: RunConfig, out: Path, inputs: Inputs | None = None, **mor
     """A trainer that saves nothing."""
     more.setdefault("save_strategy", "no")
     return make_trainer(inputs or open_inputs(config), config, out, **more)
-
-
-class _FirstGradient(TrainerCallback):
-    def __init__(self) -> None:
-        self.found: dict[str, torch.Tensor] = {}
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        self.found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-        control.should_training_stop = True
-
-
-def first_gradient(config: RunConfig, out: Path, inputs: Inputs) -> dict[str, torch.Tensor]:
-    """The gradient of each parameter at the first step."""
-    trainer, callback = trainer_of(config, out, inputs), _FirstGradient()
-    trainer.add_callback(callback)
-    trainer.train()
-    return callback.found
 
 
 def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], share: float = 1e-5) -> None:
