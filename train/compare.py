@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
     _open_study(config.out, config, inputs)
     rows = _rows(_finish_runs(config, inputs, variants, seeds), list(variants), seeds)
     _write(config.out, rows, seeds, inputs)
-    console = Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = Console(emoji=False, highlight=False, width=None if sys.stdout.isatty() else 130)
     console.print(table(rows))
     console.print(Markdown(NOTE))
     console.print(printable(str(config.out)), markup=False)
@@ -109,6 +109,8 @@ def _seeds(text: str) -> list[int]:
         raise OptionError(f"--seeds {text}: must be whole numbers with commas between them, such as 0,1,2") from None
     if len(set(seeds)) < len(seeds):
         raise OptionError(f"--seeds {text}: a seed stands there twice")
+    if not all(0 <= seed < 2**32 for seed in seeds):
+        raise OptionError(f"--seeds {text}: must lie between 0 and {2**32 - 1}")
     return seeds
 
 

@@ -231,7 +231,8 @@ class CusetTrainer(Trainer):
         """nll of each class over the held-out samples with intervals by samples (`_from`, `_to`), and the weighted
         loss."""
         self._parts, self._eval_loss = [], (0.0, 0.0)
-        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        with torch.random.fork_rng(devices=[]):  # a loader draws a number: dropout must not depend on how often we look
+            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
         self.held_out = HeldOut.of(gather_object(self._parts))
         losses = gather_object([self._eval_loss])
         figures = {"loss": sum(part for part, _ in losses) / max(sum(part for _, part in losses), 1e-30)}
