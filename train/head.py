@@ -132,15 +132,15 @@ def _logit_rule(model: Any) -> LogitRule:
         return rule
     ids = torch.arange(4, device=head.weight.device)[None] % head.weight.shape[0]
     states: list[Tensor] = []
-    hook = model.base_model.register_forward_hook(lambda module, inputs, output: states.append(output[0]))
+    hook = model.base_model.register_forward_hook(lambda module, inputs, output: states.append(output[0][0]))
     training = model.training
     model.eval()
     try:
-        own = model(input_ids=ids, use_cache=False).logits.float()
+        own = model(input_ids=ids, use_cache=False).logits[0].float()
     finally:
         hook.remove()
         model.train(training)
-    ours = head(states[0].to(head.weight.dtype)).float() if len(states) == 1 else own.new_empty(0)
+    ours = head(states[0].to(head.weight.dtype)).float() if len(states) == 1 else own.new_empty(0, 0)
     rule.apply_(ours)
     near = (1e-4 if head.weight.dtype == torch.float32 else 2e-2) * float(own.abs().max())
     if ours.shape != own.shape or not torch.allclose(ours, own, rtol=0, atol=near):

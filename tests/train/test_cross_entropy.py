@@ -28,7 +28,9 @@ def inputs(dtype: torch.dtype = torch.float32, *, seed: int = 0, size: float = 1
     }
 
 
-def plain(x: dict[str, Any], rule: LogitRule, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def plain(
+    x: dict[str, Any], rule: LogitRule, dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The loss as the formula says it, with full logits, and autograd's gradients."""
     live = [x[name].detach().to(dtype).requires_grad_() for name in ("hidden", "weight", "bias")]
 
@@ -64,7 +66,9 @@ def test_loss_and_gradients_equal_full_logits_in_float64(rule: LogitRule, chunk:
     for name, gradient in zip(("hidden", "weight", "bias"), gradients, strict=True):
         own = x[name].grad
         assert own is not None
-        torch.testing.assert_close(own.double(), 3 * gradient, rtol=0, atol=2e-6 * float(gradient.abs().max()), msg=name)
+        torch.testing.assert_close(
+            own.double(), 3 * gradient, rtol=0, atol=2e-6 * float(gradient.abs().max()), msg=name
+        )
 
 
 def test_divergence_of_each_token_is_kl_of_reference_and_model() -> None:
@@ -94,7 +98,11 @@ def test_one_chunk_is_autograd_to_the_bit() -> None:
 def test_weights_known_by_chunk_or_by_sequence_give_the_same_bits() -> None:
     results = []
     weights = inputs()["weights"]
-    ways: list[tuple[Any, bool]] = [(weights, False), (lambda s, part: weights[part], False), (lambda s, part: weights[part], True)]
+    ways: list[tuple[Any, bool]] = [
+        (weights, False),
+        (lambda s, part: weights[part], False),
+        (lambda s, part: weights[part], True),
+    ]
     for given, whole in ways:
         x = inputs()
         out = weighted_cross_entropy(x["hidden"], x["weight"], x["targets"], given, whole=whole, chunk=5)
@@ -225,7 +233,9 @@ class _Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.values = max([self.values, *(x.numel() for x in torch.utils._pytree.tree_leaves(out) if isinstance(x, torch.Tensor))])
+        self.values = max(
+            [self.values, *(x.numel() for x in torch.utils._pytree.tree_leaves(out) if isinstance(x, torch.Tensor))]
+        )
         return out
 
 

@@ -43,7 +43,10 @@ def every_objective() -> list[ObjectiveConfig]:
     plain = [ObjectiveConfig(objective=name) for name in OBJECTIVES if name != "cuset"]
     plain.append(ObjectiveConfig("profit", confidence="online"))
     flags = itertools.product(
-        ("conf", "cuda", "both", "none"), ("region", "none", "constant"), ("precomputed", "online"), ("all", "code", "cuda")
+        ("conf", "cuda", "both", "none"),
+        ("region", "none", "constant"),
+        ("precomputed", "online"),
+        ("all", "code", "cuda"),
     )
     return plain + [
         ObjectiveConfig(mask=m, weight=w, confidence=c, region_scope=s, window=3)  # type: ignore[arg-type]
@@ -140,7 +143,12 @@ def test_precomputed_weights_are_those_that_the_build_stored(
 ) -> None:
     """Bit for bit, at the build's own options: M is `token_weight`, w is `sample_weight`."""
     batch, _ = packed(40, 30)
-    options: dict[str, Any] = {"launch_scope": launch_scope, "device_functions": device_functions, "tau": tau, "lambda_": lambda_}
+    options: dict[str, Any] = {
+        "launch_scope": launch_scope,
+        "device_functions": device_functions,
+        "tau": tau,
+        "lambda_": lambda_,
+    }
     stored = []
     for n in range(2):
         own = batch["sample_index"] == n
@@ -277,7 +285,10 @@ def test_micro_batches_add_up_to_the_batch_or_are_refused(config: ObjectiveConfi
     for n in range(3):
         own = batch["sample_index"] == n
         one = {name: x[own] for name, x in batch.items() if len(x) == 16}
-        one |= {"sample_index": torch.zeros(int(own.sum()), dtype=torch.long), "sample_weight": batch["sample_weight"][n : n + 1]}
+        one |= {
+            "sample_index": torch.zeros(int(own.sum()), dtype=torch.long),
+            "sample_weight": batch["sample_weight"][n : n + 1],
+        }
         pieces.append(objective.weights(TokenStatistics(*(x[own] for x in vars(statistics).values())), one))
         denominator += objective.denominator(one)
     whole = objective.weights(statistics, batch) / objective.denominator(batch)
@@ -321,7 +332,10 @@ BUILT = {"window": 256, "region_scope": "code", "launch_scope": "setup", "device
     [
         ({"window": 64}, "--window 64: .* made with window 256; run python -m curate.reweigh with --window 64 first"),
         ({"region_scope": "all"}, "made with region_scope code"),
-        ({"region_scope": "cuda", "device_functions": False, "built": {"region_scope": "cuda"}}, "--no-device-functions"),
+        (
+            {"region_scope": "cuda", "device_functions": False, "built": {"region_scope": "cuda"}},
+            "--no-device-functions",
+        ),
         ({"region_scope": "cuda", "launch_scope": "expr", "built": {"region_scope": "cuda"}}, "--launch-scope expr"),
     ],
 )
