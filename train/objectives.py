@@ -258,7 +258,7 @@ class Objective:
             if sample is not None:
                 token = token * sample[batch["sample_index"][part]]
             scale = self.scale(batch)
-            return (token if scale is None else token * scale[part]).float()
+            return (token if scale is None else token * scale[part]).float().detach()
 
     def scale(self, batch: Mapping[str, Any]) -> Float32[Tensor, "N"] | None:
         """1/T of each token's sample, of which `sample_mean` makes a mean; None: 1."""

@@ -34,6 +34,7 @@ Name = Literal[
     "report",
     "memory",
     "training",
+    "head",
 ]
 NAMES = get_args(Name)
 
