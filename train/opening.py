@@ -182,7 +182,7 @@ def _load(path: Path, parts: Sequence[Path], names: Sequence[str]) -> datasets.D
             f"{path}: samples/ cannot be read ({type(cause).__name__}: {_said(cause)}); build the dataset again, or see"
             f" to the cache of `datasets`, {datasets.config.HF_DATASETS_CACHE} (HF_DATASETS_CACHE)"
         ) from error
-    return loaded  # type: ignore[no-any-return]
+    return loaded
 
 
 @contextlib.contextmanager
@@ -204,13 +204,13 @@ def _said(error: BaseException) -> str:
 
 
 def _prompts(samples: datasets.Dataset) -> Int64[Array, "S"]:
-    return pc.fill_null(samples.data.column("prompt_tokens"), 0).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+    return pc.fill_null(samples.data.column("prompt_tokens"), 0).to_numpy().astype(np.int64)
 
 
 def _lengths(samples: datasets.Dataset, name: str) -> Int64[Array, "S"]:
     """Values in each sample's list; -1 where there is no list."""
     lengths = pc.fill_null(pc.list_value_length(samples.data.column(name)), -1)
-    return lengths.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+    return lengths.to_numpy().astype(np.int64)
 
 
 def _faults(

@@ -53,6 +53,7 @@ BAD_SAMPLES = {
     "category one too many": (Planted([4, 5, 2], category=[0] * 4), "another number of category values"),
     "in_code one too few": (Planted([4, 5, 2], in_code=[True] * 2), "another number of in_code values"),
     "NaN among the masks": (Planted([4, 5, 2], token_weight=[1, NAN, 1]), "value in token_weight that is none"),
+    "NaN first among the masks": (Planted([4, 5, 2], token_weight=[NAN, 1, 1]), "value in token_weight that is none"),
     "negative mask": (Planted([4, 5, 2], token_weight=[1, 1, -1]), "value in token_weight that is none"),
     "infinite mask": (Planted([4, 5, 2], token_weight=[1, 1, float("inf")]), "value in token_weight that is none"),
     "NaN among the log-probabilities": (Planted([4, 5, 2], logprob=[-1, -1, NAN]), "value in logprob that is none"),
