@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
-import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +173,7 @@ def _load(path: Path, parts: Sequence[Path], names: Sequence[str]) -> datasets.D
     if any("::" in file for file in files):
         raise DatasetError(f"{path}: `datasets` takes `::` in a path for a chain of addresses; rename the folder")
     try:
-        with _quiet():
+        with _no_bars():
             loaded: Any = datasets.Dataset.from_parquet([glob.escape(file) for file in files], columns=list(names))
     except Exception as error:  # whatever the reader, the cache's file system and `datasets` itself raise
         cause = error.__cause__ or error
@@ -186,16 +185,13 @@ def _load(path: Path, parts: Sequence[Path], names: Sequence[str]) -> datasets.D
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No bars, and no second report beside our own line."""
-    bars, level = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+def _no_bars() -> Iterator[None]:
+    shown = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(logging.CRITICAL)
     try:
         yield
     finally:
-        datasets.logging.set_verbosity(level)
-        if bars:
+        if shown:
             datasets.enable_progress_bars()
 
 
