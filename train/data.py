@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
-from jaxtyping import Int32, Int64
+from jaxtyping import Bool, Int32, Int64
 from numpy import ndarray as Array
 
 from curate.errors import DatasetError, OptionError
@@ -26,7 +25,7 @@ __all__ = ["DataConfig", "Sample", "SampleSet", "TrainingData", "collate", "hold
 
 log = logging.getLogger(__name__)
 
-_NAMED = 5
+_NAMED = 5  # dropped samples named in the warning
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class DataConfig:
     data: tuple[Path, ...]
     """Folder of an annotated dataset (--out of curate.build), or several."""
     max_length: int = 4096
-    """Tokens of a sample, prompt included, beyond which its ids, masks and weights are cut; of a bin with --packing."""
+    """Tokens of a sample, prompt included, beyond which it is cut; of a bin with --packing."""
     held_out: float = 0.05
     """Share of the samples that is never trained on, but evaluated; 0: none."""
     split_seed: int = 0
@@ -69,8 +68,8 @@ class Sample:
 class SampleSet(torch.utils.data.Dataset[list[Sample]]):
     """A map from number to a row of a batch: a list of one sample, or of those that share a bin.
 
-    `rows` are the samples in the opened datasets, `lengths` and `prompts` their tokens as far as they are kept,
-    `bins` the numbers of the samples (in `rows`) that share a row.
+    `rows` says where the samples stand among the opened ones, `lengths` and `prompts` how many tokens of them are kept,
+    `bins` which samples (by their place in `rows`) share a row.
     """
 
     def __init__(
@@ -81,10 +80,9 @@ class SampleSet(torch.utils.data.Dataset[list[Sample]]):
         self.lengths = np.minimum(opened.lengths[rows], max_length)
         self.prompts = opened.prompts[rows]
         self.bins = pack(self.lengths, max_length) if packing else [[n] for n in range(len(rows))]
-        self._samples: datasets.Dataset = opened.samples.with_format("arrow")
-        weights = opened.samples.data.column("sample_weight")
-        # without scores, w = 1: what equation (9) without the reweighing is
-        self._weights = np.nan_to_num(weights.to_numpy().astype(np.float32), nan=1.0)[rows]
+        self._table = opened.samples.with_format("arrow")
+        # where nothing was scored there is no w, and every sample weighs 1
+        self._weights = opened.samples.data.column("sample_weight").fill_null(1.0).to_numpy()[rows]
 
     def __len__(self) -> int:
         return len(self.bins)
@@ -93,12 +91,16 @@ class SampleSet(torch.utils.data.Dataset[list[Sample]]):
         return [self.sample(n) for n in self.bins[number]]
 
     def sample(self, number: int) -> Sample:
-        """The sample of that number, cut to its kept length: ids and token lists together."""
-        row = self._samples[int(self.rows[number])]
+        """The sample of that place, its ids and token lists cut to the same token."""
+        row = self._table[int(self.rows[number])]
         length, prompt = int(self.lengths[number]), int(self.prompts[number])
-        lists = {name: _values(row, name)[: length - prompt] for name in self.columns}
+
+        def values(name: str) -> Array:
+            return row.column(name).chunk(0).flatten().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+        lists = {name: values(name)[: length - prompt] for name in self.columns}
         sample_id = row.column("sample_id")[0].as_py()
-        return Sample(sample_id, _values(row, "input_ids")[:length], prompt, float(self._weights[number]), lists)
+        return Sample(sample_id, values("input_ids")[:length], prompt, float(self._weights[number]), lists)
 
     @property
     def samples(self) -> int:
@@ -118,12 +120,6 @@ class SampleSet(torch.utils.data.Dataset[list[Sample]]):
     def mean_sample_weight(self) -> float:
         """The mean of w, equation (8), over the samples."""
         return float(self._weights.mean(dtype=np.float64))
-
-
-def _values(row: Any, name: str) -> Array:
-    """The list of a table of one row, without a copy where Arrow can give it so."""
-    values: Array = row.column(name).chunk(0).flatten().to_numpy(zero_copy_only=False)
-    return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,37 +159,35 @@ def open_data(
     if truncated:
         log.warning("cut %d of %d samples at --max-length %d", truncated, len(ids), config.max_length)
     held = hold_out(ids, config.held_out, config.split_seed)
+    if held.all():
+        raise DatasetError(f"--held-out {config.held_out}: leaves none of {len(ids)} samples to train on; give 0")
     sets = []
-    for name, side, packing in (("train on", ~held, config.packing), ("evaluate on", held, False)):
+    for purpose, side, packing in (("train", ~held, config.packing), ("evaluate", held, False)):
         rows = np.flatnonzero(side & kept)
-        if len(rows) == 0 and side.any():
-            shortest = int(opened.prompts[side].min()) + 1
+        if side.any() and len(rows) == 0:
             raise DatasetError(
-                f"--max-length {config.max_length}: no sample is left to {name}: the prompts of all {int(side.sum())}"
-                f" fill it; give {shortest} or more"
+                f"--max-length {config.max_length}: no sample is left to {purpose} on, since their prompts alone fill"
+                f" it; give {opened.prompts[side].min() + 1} or more"
             )
-        sets.append(SampleSet(opened, rows, columns, config.max_length, packing=packing) if len(rows) else None)
-    train, held_out = sets
-    if train is None:
-        raise DatasetError(f"--held-out {config.held_out}: leaves no sample to train on; give a smaller share")
-    return TrainingData(train, held_out, opened.manifests, dropped, truncated)
+        sets.append(SampleSet(opened, rows, columns, config.max_length, packing=packing))
+    return TrainingData(sets[0], sets[1] if held.any() else None, opened.manifests, dropped, truncated)
 
 
-def hold_out(sample_ids: Sequence[str], share: float, seed: int) -> Array:
-    """(S,) bool: the samples held out: those whose hash of seed and id is lowest, at least one where share > 0.
+def hold_out(sample_ids: Sequence[str], share: float, seed: int) -> Bool[Array, "S"]:
+    """The samples held out: those whose hash of seed and id is lowest, at least one where share > 0.
 
     It depends on the ids alone, not on order or length limit; a sample that occurs twice is on one side.
     """
     unique = sorted(set(sample_ids), key=lambda i: hashlib.sha256(f"{seed}\0{i}".encode()).digest())
-    chosen = frozenset(unique[: max(1, round(share * len(unique)))]) if share > 0 else frozenset()
+    chosen = frozenset(unique[: max(1, round(share * len(unique)))] if share > 0 else ())
     return np.array([i in chosen for i in sample_ids], dtype=bool)
 
 
 def pack(lengths: Int64[Array, "S"], capacity: int) -> list[list[int]]:
     """First-fit decreasing: the longest sample first, each into the first bin that has room for it.
 
-    Bins in the order of their opening, samples in a bin by number. O(S log S) by a tree over the room in the bins.
-    Lengths must not exceed the capacity.
+    Bins in the order of their opening, samples in a bin by number. O(S log S) by a tree over the room in the bins. No
+    length may exceed the capacity.
     """
     width = 1 << max(0, len(lengths) - 1).bit_length()
     room = [capacity] * (2 * width)  # room[n]: the most room in any bin below node n; the bins are room[width:]
@@ -211,10 +205,7 @@ def pack(lengths: Int64[Array, "S"], capacity: int) -> list[list[int]]:
         room[node] -= length
         while node > 1:
             node //= 2
-            most = max(room[2 * node], room[2 * node + 1])
-            if room[node] == most:
-                break
-            room[node] = most
+            room[node] = max(room[2 * node], room[2 * node + 1])
     return [sorted(chosen) for chosen in bins]
 
 
@@ -235,12 +226,11 @@ def collate(rows: Sequence[Sequence[Sample]]) -> dict[str, Any]:
     prompts = np.array([s.prompt_tokens for s in samples])
     starts, supervised = np.cumsum(lengths) - lengths, lengths - prompts
     input_ids = np.concatenate([s.input_ids for s in samples]).astype(np.int64)
-    response_starts = np.cumsum(supervised) - supervised
-    within = np.arange(supervised.sum()) - np.repeat(response_starts, supervised)
-    target_index = np.repeat(starts + prompts, supervised) + within
+    positions = np.arange(len(input_ids)) - np.repeat(starts, lengths)
+    target_index = np.flatnonzero(positions >= np.repeat(prompts, lengths))
     batch: dict[str, Any] = {
         "input_ids": torch.from_numpy(input_ids)[None],
-        "position_ids": torch.from_numpy(np.arange(len(input_ids)) - np.repeat(starts, lengths))[None],
+        "position_ids": torch.from_numpy(positions)[None],
         "logit_index": torch.from_numpy(target_index - 1),
         "targets": torch.from_numpy(input_ids[target_index]),
         "sample_index": torch.from_numpy(np.repeat(np.arange(len(samples)), supervised)),

@@ -1,8 +1,8 @@
 """`python -m train.export DATA --out DIR`: an annotated dataset for trainers that take binary masks, such as TRL's.
 
-Every sample becomes a row of `input_ids`, `labels` (-100 where the mask is 0), `completion_mask` (1 where it is not) and
-`sample_id`. TRL's SFTTrainer takes such labels as they are, and the model shifts them by one. What this format cannot
-carry is printed, and stands in the README.md beside the data.
+Every sample becomes a row of `input_ids`, `labels` (-100 where the mask is 0), `completion_mask` (1 where it is not)
+and `sample_id`. TRL's SFTTrainer takes such labels as they are, and the model shifts them by one. What this format
+cannot carry is printed, and stands in the README.md beside the data.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _SCHEMA = pa.schema([
 ])  # fmt: skip
 _IGNORED = -100  # of PyTorch's cross-entropy
 _ROW_GROUP = 1000
+_NEEDED = {"conf": ("logprob",), "cuda": ("location",), "both": ("logprob", "location"), "none": ()}
 _RANGES = {"tau": (0, 1), "lambda_": (0, 1e4)}
 
 
@@ -98,10 +99,7 @@ def export(config: ExportConfig) -> tuple[TrainingData, dict[str, Carried]]:
     if config.out.exists() and not (config.out.is_dir() and not any(config.out.iterdir())):
         raise OptionError(f"--out {config.out}: is there already; give another folder")
     portions = DataConfig(config.data, config.max_length, config.held_out, config.split_seed)
-    columns = [
-        name for name, masks in (("logprob", ("conf", "both")), ("location", ("cuda", "both"))) if config.mask in masks
-    ]
-    data = open_data(portions, columns, need_scores=False)
+    data = open_data(portions, _NEEDED[config.mask], need_scores=False)
     options = data.manifests[0]["config"]
     written = {}
     with _whole(config.out) as folder:
@@ -112,8 +110,8 @@ def export(config: ExportConfig) -> tuple[TrainingData, dict[str, Carried]]:
                 _write(rows, folder / f"{name}.{config.files}")
         if not written["train"].rows:
             raise DatasetError(f"--mask {config.mask}: leaves no token to train on; give another mask or a lower --tau")
-        heading = f"# Exported from an annotated dataset\n\n`--mask {config.mask}`\n\n"
-        (folder / "README.md").write_text(heading + "".join(f"- {line}\n" for line in _lines(config, data, written)))
+        lines = "".join(f"- {line}\n" for line in _lines(config, data, written))
+        (folder / "README.md").write_text(f"# Exported from an annotated dataset\n\n{lines}", encoding="utf-8")
         for n, path in enumerate(config.data):
             if (path / "README.md").is_file():  # licences and notices of the samples
                 shutil.copyfile(path / "README.md", folder / f"SOURCE-{n}.md")
@@ -131,9 +129,16 @@ def _whole(out: Path) -> Iterator[Path]:
             yield folder
             folder.rename(out)
     except OSError as error:
-        raise DatasetError(
-            f"--out {out}: cannot write there ({error.strerror or error}); give another folder"
-        ) from error
+        why = error.strerror or error
+        raise DatasetError(f"--out {out}: cannot write there ({why}); give another folder") from error
+
+
+def _tau_lambda(config: ExportConfig, options: dict[str, Any]) -> tuple[float, float]:
+    """As given, else those of the build."""
+    return (
+        options["tau"] if config.tau is None else config.tau,
+        options["lambda"] if config.lambda_ is None else config.lambda_,
+    )
 
 
 def _weights(sample: Sample, config: ExportConfig, options: dict[str, Any]) -> Float32[Array, "T"]:
@@ -141,8 +146,7 @@ def _weights(sample: Sample, config: ExportConfig, options: dict[str, Any]) -> F
     size = len(sample.input_ids) - sample.prompt_tokens
     if config.mask == "none":
         return np.ones(size, np.float32)
-    tau = options["tau"] if config.tau is None else config.tau
-    lambda_ = options["lambda"] if config.lambda_ is None else config.lambda_
+    tau, lambda_ = _tau_lambda(config, options)
     sure = inside = np.zeros(size, bool)
     if "logprob" in sample.columns:
         sure = confidence_mask(sample.columns["logprob"], tau)
@@ -198,7 +202,8 @@ def _write(rows: Iterable[dict[str, Any]], path: Path) -> None:
 
 def _lines(config: ExportConfig, data: TrainingData, written: dict[str, Carried]) -> list[str]:
     """What was written, what the format cannot carry, and what its reader must be told."""
-    lines = []
+    tau, lambda_ = _tau_lambda(config, data.manifests[0]["config"])
+    lines = [f"--mask {config.mask}, tau {tau:g}, lambda {lambda_:g}"]
     for name, its in written.items():
         share = its.trained_tokens / max(1, its.response_tokens)
         left = f"; {its.empty} samples without a token to train on are left out" if its.empty else ""

@@ -1,7 +1,6 @@
 """Opening annotated datasets for training: every fault of the files is found here, before the first step.
 
-A fault is one line of DatasetError or ModelError that names the folder, the sample and the remedy. The checks run over
-whole columns at once: 10,000 samples take about a second.
+A fault is one line that names the folder, the sample and the remedy. The checks run over whole columns at once.
 """
 
 from __future__ import annotations
@@ -20,42 +19,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from numpy import ndarray as Array
 
 from curate.errors import DatasetError, ModelError, OptionError
+from curate.schema import EXTRA_SCORES, SAMPLES, TOKEN_LISTS
 from curate.store import part_files, read_manifest
 
-__all__ = ["SAMPLE_COLUMNS", "SCORES", "TOKEN_COLUMNS", "Opened", "open_annotated", "tokenizer_hash"]
+__all__ = ["Opened", "open_annotated", "tokenizer_hash"]
 
-SAMPLE_COLUMNS: dict[str, pa.DataType] = {
-    "sample_id": pa.string(), "input_ids": pa.list_(pa.int32()), "prompt_tokens": pa.int32(),
-    "sample_weight": pa.float32(),
-}  # fmt: skip
-"""Read of every sample, whatever the objective."""
-
-TOKEN_COLUMNS: dict[str, pa.DataType] = {
-    name: pa.list_(kind)
-    for name, kind in {
-        "logprob": pa.float16(), "entropy": pa.float16(), "rank": pa.int32(), "category": pa.uint8(),
-        "statement": pa.bool_(), "index_distance": pa.uint8(), "location": pa.uint8(), "in_code": pa.bool_(),
-        "token_weight": pa.float32(), "entropy_top20": pa.float16(), "ref_logprob": pa.float16(),
-    }.items()
-}  # fmt: skip
-"""Lists of one value a response token that training can ask for, with the types that a build writes."""
-
-SCORES = frozenset({"logprob", "entropy", "rank", "token_weight", "sample_weight", "entropy_top20", "ref_logprob"})
-"""Columns that a build with --skip-scoring leaves empty."""
-
+_TYPES = {column.name: column.type for column in (*SAMPLES, *EXTRA_SCORES)}
+_ALWAYS = ("sample_id", "input_ids", "prompt_tokens", "sample_weight")
 _ASKED_FOR = {"entropy_top20": "--entropy-top20", "ref_logprob": "--reference MODEL"}
+_LISTS = (*TOKEN_LISTS, *_ASKED_FOR)
+_SCORES = frozenset({"logprob", "entropy", "rank", "token_weight", *_ASKED_FOR})
+"""What a build with --skip-scoring leaves empty, w among it."""
 _WEIGHTS = ("tau", "lambda", "window", "region_scope", "launch_scope", "device_functions")
+_NEVER_NEGATIVE = ("input_ids", "token_weight")
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
     """Checked samples of one or more datasets, end to end in the order given.
 
-    `samples` is memory-mapped and holds the columns that were asked for and SAMPLE_COLUMNS.
+    `samples` is memory-mapped and holds the token lists that were asked for beside ids and weights.
     """
 
     manifests: tuple[dict[str, Any], ...]
@@ -70,27 +57,35 @@ def open_annotated(
     paths: Sequence[Path], columns: Collection[str], *, tokenizer: Any = None, embeddings: int | None = None,
     need_scores: bool = True,
 ) -> Opened:  # fmt: skip
-    """Opens the folders of finished builds with these token lists and checks all of them.
+    """Opens the folders of finished builds with these token lists and checks every value of them.
 
     `tokenizer` is that of the model to train, as loaded; `embeddings` the number of tokens that the model embeds.
-    `need_scores` False lets a dataset built with --skip-scoring pass where no column is a score: w is then 1. Raises
-    DatasetError, ModelError, OptionError.
+    `need_scores` False lets a dataset built with --skip-scoring pass where no column is a score; w is then empty.
+    Raises DatasetError, ModelError, OptionError.
     """
     if not paths:
         raise OptionError("no dataset: give the --out folder of a build")
-    unknown = sorted(set(columns) - set(TOKEN_COLUMNS))
-    if unknown:
-        raise OptionError(f"no token list is named {unknown[0]}; there are {', '.join(TOKEN_COLUMNS)}")
+    if unknown := sorted(set(columns) - set(_LISTS)):
+        raise OptionError(f"no token list is named {unknown[0]}; there are {', '.join(_LISTS)}")
     manifests = tuple(_checked_manifest(path, columns, tokenizer, need_scores) for path in paths)
     _same_weights(paths, manifests)
-    wanted = SAMPLE_COLUMNS | {name: TOKEN_COLUMNS[name] for name in columns}
     opened = []
     for path, manifest in zip(paths, manifests, strict=True):
-        samples = _load(path, _checked_parts(path, manifest, wanted), list(wanted))
-        _check_values(path, samples, columns, embeddings, scored=not manifest["config"]["skip_scoring"])
+        names = [*_ALWAYS, *columns]
+        samples = _load(path, _checked_parts(path, int(manifest["counts"]["accepted"]), names), names)
+        for rows, fault in _faults(samples, columns, scored=not manifest["config"]["skip_scoring"]):
+            if rows.any():
+                sample_id = samples[int(np.argmax(rows))]["sample_id"]
+                raise DatasetError(f"{path}: sample {sample_id} {fault}; build the dataset again")
+        highest = pc.max(pc.list_flatten(samples.data.column("input_ids"))).as_py()
+        if embeddings is not None and highest >= embeddings:
+            raise ModelError(
+                f"{path}: holds token id {highest}, but the model embeds {embeddings}: tokenizer and model do not"
+                " belong together; give the model that the dataset was scored with"
+            )
         opened.append(samples)
     together = datasets.concatenate_datasets(opened) if len(opened) > 1 else opened[0]
-    return Opened(manifests, together, _lengths(together, "input_ids"), _numbers(together, "prompt_tokens"))
+    return Opened(manifests, together, _lengths(together, "input_ids"), _prompts(together))
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
@@ -107,46 +102,43 @@ def tokenizer_hash(tokenizer: Any) -> str:
 def _checked_manifest(path: Path, columns: Collection[str], tokenizer: Any, need_scores: bool) -> dict[str, Any]:
     manifest = read_manifest(path)
     try:
-        skipped, named = manifest["config"]["skip_scoring"], manifest["tokenizer"]["sha256"]
-        scorer, rows = manifest["model"]["name"], int(manifest["counts"]["accepted"])
+        unscored, sha256 = manifest["config"]["skip_scoring"], manifest["tokenizer"]["sha256"]
+        scorer, samples = manifest["model"]["name"], int(manifest["counts"]["accepted"])
     except (KeyError, TypeError, ValueError) as error:
-        raise DatasetError(f"{path}/manifest.json: lacks {error}; build the dataset again") from error
-    if rows == 0:
-        raise DatasetError(f"{path}: holds no sample; rejected/ says why its rows were refused")
-    needed = sorted(SCORES & set(columns)) or (["sample_weight"] if need_scores else [])
-    if skipped and needed:
+        raise DatasetError(f"{path}/manifest.json: damaged (no {error}); build the dataset again") from error
+    if samples == 0:
+        raise DatasetError(f"{path}: holds no sample; its rejected/ says why its rows were refused")
+    needed = sorted(_SCORES & set(columns)) or (["sample_weight"] if need_scores else [])
+    if unscored and needed:
         raise DatasetError(
-            f"{path}: built with --skip-scoring, so it has no {', '.join(needed)}: build it again without, or ask"
-            " for an objective or mask that needs no scores"
+            f"{path}: built with --skip-scoring, so it has no {', '.join(needed)}: build it again without, or ask for"
+            " what needs no scores"
         )
     for name in columns:
         if name in _ASKED_FOR and name not in manifest.get("extra_scores", ()):
-            raise DatasetError(
-                f"{path}: has no column {name}, which the objective needs: build it again with {_ASKED_FOR[name]}"
-            )
-    if tokenizer is not None and tokenizer_hash(tokenizer) != named:
+            raise DatasetError(f"{path}: has no {name}, which is needed here: build it again with {_ASKED_FOR[name]}")
+    if tokenizer is not None and tokenizer_hash(tokenizer) != sha256:
         raise DatasetError(
             f"{path}: its token ids are those of the tokenizer of {scorer}, and that of {tokenizer.name_or_path} is"
-            " another: train that model, or build the dataset again with --model of the model to train"
+            " another: train that model, or build the dataset again with --model of the one to train"
         )
     return manifest
 
 
 def _same_weights(paths: Sequence[Path], manifests: Sequence[dict[str, Any]]) -> None:
     """Masks and weights of several datasets must mean the same."""
-    first = manifests[0]["config"]
-    for path, manifest in zip(paths[1:], manifests[1:], strict=True):
+    for path, manifest in zip(paths, manifests, strict=True):
         for name in _WEIGHTS:
-            here, there = manifest["config"].get(name), first.get(name)
+            here, there = manifest["config"].get(name), manifests[0]["config"].get(name)
             if here != there:
                 raise DatasetError(
-                    f"{path}: weighed with {name} {here}, but {paths[0]} with {there}: give one of them the other's by"
-                    f" python -m curate.reweigh FOLDER --{name.replace('_', '-')} VALUE"
+                    f"{path}: weighed with {name} {here}, but {paths[0]} with {there}: make them one by"
+                    f" python -m curate.reweigh {path} --{name.replace('_', '-')} {there}"
                 )
 
 
-def _checked_parts(path: Path, manifest: dict[str, Any], wanted: dict[str, pa.DataType]) -> list[Path]:
-    """The Parquet files, by their footers: whole, with these columns of these types, as many rows as were accepted."""
+def _checked_parts(path: Path, accepted: int, names: Sequence[str]) -> list[Path]:
+    """The Parquet files, by their footers: whole, with these columns as a build writes them, and none too few."""
     rows = 0
     parts = part_files(path / "samples")
     for part in parts:
@@ -155,46 +147,42 @@ def _checked_parts(path: Path, manifest: dict[str, Any], wanted: dict[str, pa.Da
                 schema, held = file.schema_arrow, file.metadata.num_rows
         except (OSError, pa.ArrowException) as error:
             raise DatasetError(f"{part}: cannot be read ({_said(error)}); build the dataset again") from error
-        for name, kind in wanted.items():
-            if name not in schema.names:
-                raise DatasetError(f"{part}: has no column {name}; build the dataset again with this version of cuset")
-            if not _alike(schema.field(name).type, kind):
-                raise DatasetError(
-                    f"{part}: column {name} holds {schema.field(name).type}, not {kind}; build the dataset again"
-                )
+        for name in names:
+            found = schema.field(name).type if name in schema.names else None
+            if found is None or not _alike(found, _TYPES[name]):
+                has = "is missing" if found is None else f"holds {found}"
+                raise DatasetError(f"{part}: column {name} {has}, not {_TYPES[name]}; build the dataset again")
         rows += held
-    accepted = int(manifest["counts"]["accepted"])
     if rows != accepted:
         raise DatasetError(
-            f"{path}: the manifest tells of {accepted} samples, samples/ holds {rows}: a part is missing or of another"
-            " build; build the dataset again"
+            f"{path}: samples/ holds {rows} samples, by the manifest it should be {accepted}: a file is missing or from"
+            " another build; build the dataset again"
         )
     return parts
 
 
 def _alike(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Equal types; the name of a list's elements says nothing."""
-    if pa.types.is_list(kind):
-        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and found.value_type == kind.value_type
+    """Whether the types are equal; the name of a list's elements says nothing."""
+    if pa.types.is_list(found) and pa.types.is_list(kind):
+        return bool(found.value_type == kind.value_type)
     return bool(found == kind)
 
 
-def _load(path: Path, parts: Sequence[Path], columns: list[str]) -> datasets.Dataset:
+def _load(path: Path, parts: Sequence[Path], names: Sequence[str]) -> datasets.Dataset:
     """The columns as a memory-mapped Arrow file, which `datasets` keeps in its cache and shares between processes."""
-    files = [glob.escape(str(part.resolve())) for part in parts]
+    files = [str(part.resolve()) for part in parts]
     if any("::" in file for file in files):
         raise DatasetError(f"{path}: `datasets` takes `::` in a path for a chain of addresses; rename the folder")
     try:
         with _quiet():
-            loaded = datasets.Dataset.from_parquet(files, columns=columns)
+            loaded: Any = datasets.Dataset.from_parquet([glob.escape(file) for file in files], columns=list(names))
     except Exception as error:  # whatever the reader, the cache's file system and `datasets` itself raise
         cause = error.__cause__ or error
         raise DatasetError(
             f"{path}: samples/ cannot be read ({type(cause).__name__}: {_said(cause)}); build the dataset again, or see"
-            f" to the cache of `datasets` in {datasets.config.HF_DATASETS_CACHE} (HF_DATASETS_CACHE)"
+            f" to the cache of `datasets`, {datasets.config.HF_DATASETS_CACHE} (HF_DATASETS_CACHE)"
         ) from error
-    assert isinstance(loaded, datasets.Dataset)
-    return loaded.select_columns(columns)
+    return loaded  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
@@ -215,77 +203,42 @@ def _said(error: BaseException) -> str:
     return (str(error).splitlines() or [""])[0][:200]
 
 
-def _numbers(samples: datasets.Dataset, name: str) -> Array:
-    return samples.data.column(name).to_numpy().astype(np.int64)
+def _prompts(samples: datasets.Dataset) -> Int64[Array, "S"]:
+    return pc.fill_null(samples.data.column("prompt_tokens"), 0).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
 
 
 def _lengths(samples: datasets.Dataset, name: str) -> Int64[Array, "S"]:
     """Values in each sample's list; -1 where there is no list."""
-    return pc.fill_null(pc.list_value_length(samples.data.column(name)), -1).to_numpy().astype(np.int64)
+    lengths = pc.fill_null(pc.list_value_length(samples.data.column(name)), -1)
+    return lengths.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
 
 
-def _check_values(
-    path: Path, samples: datasets.Dataset, columns: Collection[str], embeddings: int | None, *, scored: bool
-) -> None:
-    """Every value of every sample; raises DatasetError for the first fault, ModelError for ids not embedded."""
-
-    def fault(rows: Array, say: Any) -> None:
-        """Names the first sample for which `rows` holds."""
-        if rows.any():
-            row = int(np.argmax(rows))
-            raise DatasetError(f"{path}: sample {samples[row]['sample_id']}: {say(row)}; build the dataset again")
-
-    lengths = _lengths(samples, "input_ids")
-    if samples.data.column("prompt_tokens").null_count or samples.data.column("sample_id").null_count:
-        raise DatasetError(f"{path}: a sample has no prompt_tokens or no sample_id; build the dataset again")
-    prompts = _numbers(samples, "prompt_tokens")
-    fault(prompts < 1, lambda row: f"prompt_tokens is {prompts[row]}, so nothing predicts its first response token")
-    fault(lengths <= prompts, lambda row: f"{max(lengths[row], 0)} token ids, of which {prompts[row]} are prompt")
-    for name in columns:
-        found = _lengths(samples, name)
-        fault(
-            found != lengths - prompts,
-            lambda row, name=name, found=found: (
-                f"{name} holds {max(found[row], 0)} values for {lengths[row] - prompts[row]} response tokens"
-            ),
-        )
+def _faults(
+    samples: datasets.Dataset, columns: Collection[str], *, scored: bool
+) -> Iterator[tuple[Bool[Array, "S"], str]]:
+    """Which samples have a fault, and which; each test relies on those before it."""
+    lengths, prompts = _lengths(samples, "input_ids"), _prompts(samples)
+    yield np.asarray(samples.data.column("sample_id").is_null()), "has no sample_id"
+    yield prompts < 1, "has no token of prompt, which its first response token could be predicted from"
+    yield lengths <= prompts, "has no response token"
     for name in ("input_ids", *columns):
         sizes = lengths if name == "input_ids" else lengths - prompts
-        fault(_rows_of(samples, name, sizes, _missing), lambda row, name=name: f"{name} holds an empty value")
-        fault(_rows_of(samples, name, sizes, _not_a_number), lambda row, name=name: f"{name} holds NaN or infinity")
-        if name == "token_weight":
-            fault(_rows_of(samples, name, sizes, _negative), lambda row: "a token_weight is negative")
-    fault(_rows_of(samples, "input_ids", lengths, _negative), lambda row: "a token id is negative")
+        yield _lengths(samples, name) != sizes, f"has another number of {name} values than of response tokens"
+        bad = np.zeros(len(samples), bool)
+        ends, before = np.cumsum(sizes), 0
+        for chunk in samples.data.column(name).chunks:  # so that a large file stays mapped
+            values = chunk.flatten()
+            found = np.flatnonzero(_impossible(values, negative=name not in _NEVER_NEGATIVE)) + before
+            bad[np.searchsorted(ends, found, side="right")] = True
+            before += len(values)
+        yield bad, f"holds a value in {name} that is none: empty, NaN, infinite or out of range"
     if scored:
-        w = pc.fill_null(samples.data.column("sample_weight"), np.nan).to_numpy()
-        fault(~((w >= 0) & (w <= 1)), lambda row: f"sample_weight is {w[row]}, not between 0 and 1")
-    if embeddings is not None:
-        highest = pc.max(pc.list_flatten(samples.data.column("input_ids"))).as_py()
-        if highest >= embeddings:
-            raise ModelError(
-                f"{path}: holds token id {highest}, but the model embeds {embeddings}: tokenizer and model do not"
-                " belong together; give the model that the dataset was scored with"
-            )
+        w = samples.data.column("sample_weight").to_numpy()
+        yield ~((w >= 0) & (w <= 1)), "has a sample_weight that is not between 0 and 1"
 
 
-def _missing(values: pa.Array) -> Array:
-    return np.asarray(values.is_null()) if values.null_count else np.zeros(len(values), bool)
-
-
-def _not_a_number(values: pa.Array) -> Array:
-    return ~np.isfinite(values.to_numpy()) if pa.types.is_floating(values.type) else np.zeros(len(values), bool)
-
-
-def _negative(values: pa.Array) -> Array:
-    return values.to_numpy() < 0
-
-
-def _rows_of(samples: datasets.Dataset, name: str, sizes: Int64[Array, "S"], test: Any) -> Array:
-    """Which samples hold a value for which `test` is true; chunk by chunk, so that a large file stays mapped."""
-    rows = np.zeros(len(samples), bool)
-    ends, before = np.cumsum(sizes), 0
-    for chunk in samples.data.column(name).chunks:
-        bad = np.flatnonzero(test(chunk.flatten()))
-        rows[np.searchsorted(ends, bad + before, side="right")] = True
-        before += len(chunk.flatten())
-    return rows
+def _impossible(values: pa.Array, *, negative: bool) -> Bool[Array, "T"]:
+    if values.null_count:
+        return np.asarray(values.is_null())
+    plain = values.to_numpy(zero_copy_only=False)
+    return ~np.isfinite(plain) if negative else ~(np.isfinite(plain) & (plain >= 0))

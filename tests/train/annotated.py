@@ -89,7 +89,7 @@ def _row(number: int, sample: Planted, config: BuildConfig) -> dict[str, Any]:
     location = list(sample.location if sample.location is not None else [0] * size)
     in_code = list(sample.in_code if sample.in_code is not None else [True] * size)
     masks, weight = [0.0] * size, 0.5
-    if len(logprob) == len(location) == len(in_code) == size:
+    if len(logprob) == len(location) == len(in_code) == size > 0:
         found, w = weigh(logprob, np.array(location, np.uint8), np.array(in_code, bool), config)
         masks, weight = found.tolist(), w.weight
     row: dict[str, Any] = {c.name: None for c in table_columns("samples", EXTRA)} | {
@@ -104,7 +104,7 @@ def _row(number: int, sample: Planted, config: BuildConfig) -> dict[str, Any]:
         return row
     return row | {
         "logprob": logprob.tolist(), "entropy": [0.5] * size, "rank": [1] * size,
-        "token_weight": list(sample.token_weight if sample.token_weight is not None else masks),
+        "token_weight": [float(m) for m in (masks if sample.token_weight is None else sample.token_weight)],
         "sample_weight": sample.sample_weight if sample.sample_weight is not None else weight,
         "min_window_confidence": 1 - weight, "min_window_start": 0,
         "entropy_top20": _half(sample.entropy_top20 if sample.entropy_top20 is not None else [1.0] * size).tolist(),
