@@ -247,13 +247,13 @@ def _adapted(model: Any, files: ModelFiles, config: RunConfig, *, meta: bool) ->
     model.name_or_path = model.config._name_or_path = files.path if files.revision else files.name.partition(" (")[0]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of old names in transformers, and of an adapter on the head, refused below
-            adapted = get_peft_model(model, lora, low_cpu_mem_usage=meta)
+            warnings.simplefilter("ignore")  # of old names in transformers; of an adapter on the head, refused below
+            adapted: Any = get_peft_model(model, lora, low_cpu_mem_usage=meta)
     except ValueError as error:
         raise OptionError(f"--lora-targets {config.lora_targets}: {str(error).splitlines()[0][:300]}") from error
     check_head(model)
     # the vocabulary stays as it is: peft need not ask the Hub whether it has grown
-    adapted.save_pretrained = functools.partial(adapted.save_pretrained, save_embedding_layers=False)  # type: ignore[method-assign]
+    adapted.save_pretrained = functools.partial(adapted.save_pretrained, save_embedding_layers=False)
     return adapted
 
 
