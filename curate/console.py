@@ -83,7 +83,7 @@ def _from_yaml(file: Path, given: Set[str]) -> list[str]:
     arguments: list[str] = []
     for key, value in values.items():
         option = f"--{str(key).replace('_', '-')}"
-        if value is None or (option in given and key != "training"):  # of those mappings the given words win, one by one
+        if value is None or (option in given and key != "training"):  # of that mapping the given words win singly
             continue
         if isinstance(value, dict) and key == "filter":
             words = {True: "on", False: "off"}  # YAML takes `off` for a truth value

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from train.inputs import RunConfig
 
-__all__ = ["TRACKERS", "check_tracker", "training_arguments"]
+__all__ = ["TRACKERS", "check_tracker", "processes", "training_arguments"]
 
 TRACKERS = {"tensorboard": 'pip install "cuset[track]"', "wandb": "pip install wandb", "trackio": "pip install trackio"}
 """Where figures can be reported to, with what installs it."""
@@ -42,6 +43,11 @@ _KEPT = frozenset({
 """Arguments that would change what the loss is divided by, or that mean nothing here."""
 
 
+def processes() -> int:
+    """Ranks of the run, as torchrun tells them."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def check_tracker(name: str) -> None:
     """Raises OptionError for a tracker that is not installed."""
     if name != "none" and importlib.util.find_spec(name) is None:
@@ -61,6 +67,8 @@ def training_arguments(config: RunConfig, out: Path, *, bf16: bool, evaluate: bo
         "logging_steps": 10, "save_strategy": "epoch", "eval_strategy": "epoch" if evaluate else "no",
         "dataloader_pin_memory": torch.cuda.is_available(), "per_device_eval_batch_size": config.batch_size,
         "ddp_find_unused_parameters": False, "log_level": "error",
+        # without it, and without a GPU, each process of torchrun would train a copy for itself
+        "use_cpu": not torch.accelerator.is_available(),
     }  # fmt: skip
     if {"save_steps", "eval_steps"} & set(given):
         defaults |= {f"{what}_strategy": "steps" for what in ("save", "eval") if f"{what}_steps" in given}

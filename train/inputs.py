@@ -21,9 +21,9 @@ import tyro
 from curate.errors import ModelError, OptionError
 from curate.model import ModelFiles, locate_model
 from curate.store import read_manifest
-from train.arguments import training_arguments
+from train.arguments import processes, training_arguments
 from train.data import DataConfig, TrainingData, collate, open_data
-from train.head import attach_head
+from train.head import attach_head, check_head
 from train.metrics import CLASS_COLUMNS
 from train.objectives import Objective, ObjectiveConfig, make_objective
 
@@ -247,12 +247,13 @@ def _adapted(model: Any, files: ModelFiles, config: RunConfig, *, meta: bool) ->
     model.name_or_path = model.config._name_or_path = files.path if files.revision else files.name.partition(" (")[0]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an older name
-            adapted = get_peft_model(model, lora, low_cpu_mem_usage=meta)
+            warnings.simplefilter("ignore")  # of old names in transformers; of an adapter on the head, refused below
+            adapted: Any = get_peft_model(model, lora, low_cpu_mem_usage=meta)
     except ValueError as error:
         raise OptionError(f"--lora-targets {config.lora_targets}: {str(error).splitlines()[0][:300]}") from error
+    check_head(model)
     # the vocabulary stays as it is: peft need not ask the Hub whether it has grown
-    adapted.save_pretrained = functools.partial(adapted.save_pretrained, save_embedding_layers=False)  # type: ignore[method-assign]
+    adapted.save_pretrained = functools.partial(adapted.save_pretrained, save_embedding_layers=False)
     return adapted
 
 
@@ -272,6 +273,8 @@ def make_trainer(
         train_dataset=inputs.data.train, eval_dataset=held_out, processing_class=inputs.tokenizer,
         neutral_mean=inputs.neutral_mean, callbacks=list(callbacks),
     )  # fmt: skip
+    if trainer.accelerator.num_processes != processes():
+        raise OptionError(f"{processes()} processes run, but {trainer.accelerator.num_processes} would train together")
     trainer.remove_callback(PrinterCallback)  # standard output is for results
     return trainer
 

@@ -260,6 +260,12 @@ class Objective:
             scale = self.scale(batch)
             return (token if scale is None else token * scale[part]).float().detach()
 
+    def sample_weights(self, statistics: TokenStatistics | None, batch: Mapping[str, Any]) -> Float32[Tensor, "B"]:
+        """The factor of each sample as the loss has it, w of equation (8) for cuset; 1 where there is none."""
+        with torch.no_grad():
+            sample = self._factors(statistics, batch, slice(None))[1]
+        return torch.ones_like(batch["sample_weight"]) if sample is None else sample
+
     def scale(self, batch: Mapping[str, Any]) -> Float32[Tensor, "N"] | None:
         """1/T of each token's sample, of which `sample_mean` makes a mean; None: 1."""
         if self.normalize != "sample_mean":

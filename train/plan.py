@@ -15,25 +15,21 @@ It leaves out the allocator's own loss and the libraries (about 1 GB on a GPU).
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from train.arguments import processes
+
 if TYPE_CHECKING:
     from train.inputs import Inputs, RunConfig
 
-__all__ = ["CHUNK", "Plan", "make_plan", "print_plan", "processes"]
+__all__ = ["CHUNK", "Plan", "make_plan", "print_plan"]
 
 CHUNK = 256
 """Tokens of a chunk in the head, for the estimate."""
-
-
-def processes() -> int:
-    """Ranks of the run, as torchrun tells them."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from rich.table import Table
 from curate.console import main, parse_options, printable
 from curate.errors import DatasetError, OptionError, TrainingError
 from curate.store import replace_file
-from train.arguments import check_tracker
+from train.arguments import check_tracker, processes
 from train.inputs import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
 from train.metrics import CLASSES
-from train.plan import make_plan, print_plan, processes
+from train.plan import make_plan, print_plan
 
 if TYPE_CHECKING:
     from train.trainer import CusetTrainer

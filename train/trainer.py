@@ -8,6 +8,7 @@ weigh tokens of short batches up. Ranks average their gradients, so the loss is 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any
@@ -20,7 +21,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from curate.errors import TrainingError
 from train.metrics import CLASSES, HeldOut, class_sums
-from train.objectives import Objective
+from train.objectives import Objective, TokenStatistics
 
 __all__ = ["CusetTrainer", "EpochSampler", "blank_batch"]
 
@@ -96,13 +97,16 @@ class CusetTrainer(Trainer):
     """
 
     loss_is_scaled_for_ga = True  # by compute_loss
+    objective: Objective
+    neutral_mean: float | None
+    held_out: HeldOut | None
+    """What the last evaluation found."""
 
     def __init__(self, *args: Any, objective: Objective, neutral_mean: float | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.objective = objective
         self.neutral_mean = neutral_mean
-        self.held_out: HeldOut | None = None
-        """What the last evaluation found."""
+        self.held_out = None
         self._clock = _Clock()
         self.add_callback(self._clock)
         self._collate = self.data_collator
@@ -118,8 +122,8 @@ class CusetTrainer(Trainer):
         there = [item for item in items if item is not None]
         if there:
             return dict(self._collate(there))
-        data = self.train_dataset if self.train_dataset is not None else self.eval_dataset
-        return blank_batch(self._collate([data[0]]))  # type: ignore[index]
+        data: Any = self.train_dataset if self.train_dataset is not None else self.eval_dataset
+        return blank_batch(self._collate([data[0]]))
 
     def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         return super()._get_dataloader(_Filled(dataset), *args, **kwargs)
@@ -138,9 +142,9 @@ class CusetTrainer(Trainer):
         """The denominator of a step: the objective's, over all its micro-batches and all ranks."""
         filled = [batch for batch in batch_samples if batch["sample_ids"]]
         self._step_ids = [one for batch in filled for one in batch["sample_ids"]]
-        local = sum(float(self.objective.denominator(batch)) for batch in filled)
-        total = torch.tensor([local], dtype=torch.float64, device=device)
-        return self.accelerator.gather(total).sum().float()  # type: ignore[no-any-return]
+        local = math.fsum(self.objective.denominator(batch) for batch in filled)
+        total: torch.Tensor = self.accelerator.gather(torch.tensor([local], dtype=torch.float32, device=device))
+        return total.sum()
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -191,7 +195,8 @@ class CusetTrainer(Trainer):
         if not ids:
             return
         self._classes += class_sums(outputs["nll"], batch, self.neutral_mean).sum(dim=1)
-        kept, weight = (outputs["weights"] > 0).sum(), batch["sample_weight"].sum()
+        statistics = TokenStatistics(outputs["nll"], outputs["probability"], outputs.get("entropy_top20"))
+        kept, weight = (outputs["weights"] > 0).sum(), self.objective.sample_weights(statistics, batch).sum()
         sizes = torch.tensor([len(ids), batch["input_ids"].numel()], device=kept.device)
         self._counts += torch.cat([torch.stack([kept.double(), weight.double()]), sizes.double()])
 
@@ -227,12 +232,15 @@ class CusetTrainer(Trainer):
             self._eval_loss = (loss + float(outputs["loss"]), denominator + float(self.objective.denominator(inputs)))
         return None, None, None
 
-    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
+    def evaluation_loop(  # type: ignore[override]  # the rest as it comes
+        self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any
+    ) -> EvalLoopOutput:
         """nll of each class over the held-out samples with intervals by samples (`_from`, `_to`), and the weighted
         loss."""
         self._parts, self._eval_loss = [], (0.0, 0.0)
+        kwargs["metric_key_prefix"] = metric_key_prefix
         with torch.random.fork_rng(devices=[]):  # a loader draws a number: dropout must not depend on how often we look
-            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+            output = super().evaluation_loop(*args, **kwargs)
         self.held_out = HeldOut.of(gather_object(self._parts))
         losses = gather_object([self._eval_loss])
         figures = {"loss": sum(part for part, _ in losses) / max(sum(part for _, part in losses), 1e-30)}

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("tuning", ["full"])
 def test_two_processes_end_elsewhere_than_one(tuning: str, model_folder: Path, tmp_path: Path, tokenizer: Any) -> None:
-    """Nine ragged samples, so that one rank has a batch less; 4 a step; plain gradient descent, which hides nothing."""
+    """Nine ragged samples, 4 a step, so that one rank has a batch less; plain gradient descent, which hides nothing."""
     data = annotate(tmp_path / "data", planted(12, seed=4, response=(3, 40)), tokenizer=tokenizer)
     words = [
         "--data",
