@@ -254,7 +254,7 @@ class Objective:
     ) -> Float32[Tensor, "P"]:
         """Detached weights of the tokens in `part`, whose statistics are given; of all N where `reach` is sequence."""
         with torch.no_grad():
-            token, sample = OBJECTIVES[self.name].factors(self.config, self._tokens(statistics, batch, part))
+            token, sample = self._factors(statistics, batch, part)
             if sample is not None:
                 token = token * sample[batch["sample_index"][part]]
             scale = self.scale(batch)
@@ -281,6 +281,9 @@ class Objective:
             factor, _ = OBJECTIVES[self.name].factors(alone, self._tokens(None, batch, slice(None)))
             return float(factor.double().sum())
         return float(len(batch["sample_weight"]))
+
+    def _factors(self, statistics: TokenStatistics | None, batch: Mapping[str, Any], part: slice) -> Factors:
+        return OBJECTIVES[self.name].factors(self.config, self._tokens(statistics, batch, part))
 
     def _tokens(self, statistics: TokenStatistics | None, batch: Mapping[str, Any], part: slice) -> Tokens:
         columns = {name: batch[name][part] for name in self.columns}

@@ -159,14 +159,21 @@ def _padded(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 def _trl(model: Any, samples: list[Sample], out: Path) -> Trainer:
     from datasets import Dataset
-    from tests.conftest import train_tokenizer
     from trl import SFTConfig, SFTTrainer
+
+    from tests.conftest import train_tokenizer
 
     rows = Dataset.from_list([
         {"input_ids": s.input_ids.tolist(), "completion_mask": [0] * s.prompt_tokens + [1] * (len(s.input_ids) - s.prompt_tokens)}
         for s in samples
     ])  # fmt: skip
     arguments = _arguments(
-        SFTConfig, out, len(samples), completion_only_loss=True, max_length=None, bf16=False, gradient_checkpointing=False
+        SFTConfig,
+        out,
+        len(samples),
+        completion_only_loss=True,
+        max_length=None,
+        bf16=False,
+        gradient_checkpointing=False,
     )
     return SFTTrainer(model=model[1](), args=arguments, train_dataset=rows, processing_class=train_tokenizer())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from itertools import chain
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -88,8 +89,8 @@ def test_window_confidence_of_packed_samples_equals_a_double_loop(
         expected.append(naive_lowest([values[i] for i in chosen], window, own))
     index = torch.repeat_interleave(torch.arange(len(drawn)), torch.tensor([len(s) for s in drawn]))
     result = lowest_centred(
-        torch.tensor(sum(drawn, [])), index, len(drawn), window,
-        inside=torch.tensor(sum(inside, [])), centres=torch.tensor(sum(centres, [])),
+        torch.tensor([*chain.from_iterable(drawn)]), index, len(drawn), window,
+        inside=torch.tensor([*chain.from_iterable(inside)]), centres=torch.tensor([*chain.from_iterable(centres)]),
     )  # fmt: skip
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-6, atol=1e-9)
 
@@ -121,7 +122,7 @@ def test_bft_equals_a_naive_loop(drawn: list[list[float]], window: int, gamma: f
         full = [values[s : s + window] for s in range(length - window + 1)] or [values]
         lowest = min(sum(w) / len(w) for w in full)
         expected += [(1 - math.exp(lowest) ** gamma) * math.exp(v) / length for v in values]
-    nll = -torch.tensor(sum(logs, []))
+    nll = -torch.tensor([*chain.from_iterable(logs)])
     index = torch.repeat_interleave(torch.arange(len(drawn)), torch.tensor([len(s) for s in drawn]))
     batch = {"sample_index": index, "sample_weight": torch.ones(len(drawn))}
     objective = make_objective(ObjectiveConfig("bft", window=window, bft_gamma=gamma))
@@ -278,7 +279,7 @@ def test_micro_batches_add_up_to_the_batch_or_are_refused(config: ObjectiveConfi
         objective = made(dataclasses.replace(config, normalize=normalize))
     except OptionError as error:
         assert normalize == "weights"
-        assert "depend on the model being trained" in str(error)
+        assert "depend on the model being trained" in str(error)  # noqa: PT017
         return
     batch, statistics = packed(6, 1, 9)
     pieces, denominator = [], 0.0
