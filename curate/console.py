@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 import os
 import re
@@ -82,11 +83,13 @@ def _from_yaml(file: Path, given: Set[str]) -> list[str]:
     arguments: list[str] = []
     for key, value in values.items():
         option = f"--{str(key).replace('_', '-')}"
-        if option in given or value is None:
+        if value is None or (option in given and key != "training"):  # of that mapping the given words win singly
             continue
         if isinstance(value, dict) and key == "filter":
             words = {True: "on", False: "off"}  # YAML takes `off` for a truth value
             value = [f"{reason}={words.get(action, action)}" for reason, action in value.items()]
+        if isinstance(value, dict) and key == "training":
+            value = [f"{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in value.items()]
         if isinstance(value, bool):
             arguments.append(option if value else option.replace("--", "--no-", 1))
         else:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if "HF_DATASETS_CACHE" not in os.environ:  # `datasets` keeps a copy of each file that it reads: not in the user's cache
+    os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="cuset-tests-")
+    atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 import pytest
 from jaxtyping import install_import_hook
 
 # Shapes in signatures are checked while the tests run; the hook must stand before the modules are imported.
 install_import_hook(
-    [
-        f"curate.{name}"
-        for name in ("align", "causal", "offsets", "regions", "score", "statistics", "tokens", "weights")
-    ],
+    [f"curate.{name}" for name in ("align", "causal", "offsets", "regions", "score", "statistics", "tokens", "weights")]
+    + [f"train.{name}" for name in ("cross_entropy", "objectives", "windows")],
     "beartype.beartype",
 )
 

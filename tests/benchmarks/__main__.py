@@ -29,10 +29,13 @@ Name = Literal[
     "duplicates",
     "scale",
     "storage",
+    "loading",
     "queries",
     "viewer",
     "report",
     "memory",
+    "training",
+    "head",
 ]
 NAMES = get_args(Name)
 

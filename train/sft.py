@@ -1,0 +1,226 @@
+"""`python -m train.sft`: an annotated dataset and a model in, a tuned model or adapter out.
+
+training.json   the run's options, dataset, model and versions: what --resume compares
+checkpoint-N/   weights (of LoRA: the adapter alone), optimiser, schedule, random numbers, log
+results.json    held-out nll by class of token, before and after
+and the tuned model or adapter itself, with its tokenizer
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from curate.console import main, parse_options, printable
+from curate.errors import DatasetError, OptionError, TrainingError
+from curate.store import replace_file
+from train.arguments import check_tracker, processes
+from train.inputs import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
+from train.metrics import CLASSES
+from train.plan import make_plan, print_plan
+
+if TYPE_CHECKING:
+    from train.trainer import CusetTrainer
+
+__all__ = ["SftConfig", "run"]
+
+log = logging.getLogger(__name__)
+
+_RECORD, _RESULTS = "training.json", "results.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftConfig(RunConfig):
+    """Tune a causal model on an annotated dataset with CuSeT or one of its rivals.
+
+    `--config FILE.yaml` reads options from a file, `--recipe NAME` from one that comes with the package (cpu, paper);
+    those given beside it win. Several processes: torchrun --nproc-per-node N -m train.sft ...
+    """
+
+    out: Path | None = None
+    """Folder of the tuned model and its checkpoints; must not exist, but with --resume."""
+    resume: bool = False
+    """Go on from the last checkpoint in --out."""
+    dry_run: bool = False
+    """Say what the run would do (steps, tokens, memory), and stop."""
+    report_to: Literal["none", "tensorboard", "wandb", "trackio"] = "none"
+    """Where figures go beside standard error."""
+    save_limit: int = 2
+    """Checkpoints that are kept, the newest."""
+    push_to_hub: str | None = None
+    """Push the result to this Hub repository (USER/NAME), private unless it exists."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Trains; prints held-out nll before and after, and where the result is."""
+    config = parse_options(SftConfig, with_recipe(arguments), "train.sft")
+    console = Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty())
+    check_tracker(config.report_to)
+    if config.out is None and not config.dry_run:
+        raise OptionError("--out: give the folder of the tuned model")
+    first = int(os.environ.get("RANK", "0")) == 0
+    if config.out is not None and first and not config.dry_run:
+        _check_out(config.out, config.resume)
+    inputs = open_inputs(config)
+    if config.dry_run:
+        if first:
+            print_plan(console, make_plan(inputs, config))
+        return 0
+    assert config.out is not None
+    record = _record(config, inputs)
+    checkpoint = _checkpoint(config.out, record) if config.resume else None
+    trainer = _trainer(config, inputs, config.out, resumed=checkpoint is not None)
+    if first:
+        config.out.mkdir(parents=True, exist_ok=True)
+        replace_file(config.out / _RECORD, json.dumps(record, indent=2, sort_keys=True).encode())
+    results = _train(trainer, checkpoint)
+    trainer.save_model(str(config.out))
+    if first:
+        replace_file(config.out / _RESULTS, json.dumps(results, indent=2).encode())
+        if results["before"]:
+            _print_results(console, results)
+        console.print(printable(str(config.out)), markup=False)
+    if config.push_to_hub is not None:
+        trainer.push_to_hub()
+    return 0
+
+
+def _check_out(out: Path, resume: bool) -> None:
+    there = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if there and not resume:
+        raise OptionError(f"--out {out}: exists; --resume goes on with it, or give another folder")
+    if resume and not (out / _RECORD).is_file():
+        raise OptionError(f"--resume: {out} holds no {_RECORD}, so no run to go on with; leave --resume out")
+
+
+def _record(config: SftConfig, inputs: Inputs) -> dict[str, Any]:
+    """What training.json holds: under `run` all that makes it another run."""
+    names = ("cuset", "torch", "transformers", "peft", "accelerate", "datasets")
+    return {
+        "format_version": 1,
+        "run": {**differing(config), **inputs.identity(), "processes": processes()},
+        "data": [path.resolve().name for path in config.data],
+        "options": {field: str(getattr(config, field)) for field in ("report_to", "save_limit", "push_to_hub")},
+        "dropped_samples": list(inputs.data.dropped),
+        "truncated_samples": inputs.data.truncated,
+        "versions": {name: version(name) for name in names},
+    }
+
+
+def _checkpoint(out: Path, record: dict[str, Any]) -> Path | None:
+    """The newest whole checkpoint of this very run; raises OptionError where the folder holds another run."""
+    try:
+        before = json.loads((out / _RECORD).read_text(encoding="utf-8"))["run"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"{out / _RECORD}: damaged, so nobody can tell which run it was; start another") from error
+    now = record["run"]
+    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    if changed:
+        what = "; ".join(f"{name} was {_short(before.get(name))}, is {_short(now.get(name))}" for name in changed[:3])
+        raise OptionError(f"--resume: {out} holds another run: {what}; give the same options, or another --out")
+    # the Trainer writes trainer_state.json last: a folder without it is half a checkpoint
+    whole = [state.parent for state in out.glob("checkpoint-*/trainer_state.json")]
+    if not whole:
+        log.info("--resume: no whole checkpoint in %s yet, so the run starts again", out)
+        return None
+    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]))
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value)[:80]
+
+
+def _trainer(config: SftConfig, inputs: Inputs, out: Path, *, resumed: bool) -> CusetTrainer:
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+
+    more: dict[str, Any] = {"report_to": config.report_to, "save_total_limit": config.save_limit}
+    if resumed:
+        more["eval_on_start"] = False
+    if config.push_to_hub is not None:
+        more |= {"push_to_hub": True, "hub_model_id": config.push_to_hub, "hub_strategy": "end"}
+        more["hub_private_repo"] = True
+    try:
+        return make_trainer(inputs, config, out, callbacks=[_lines()], **more)
+    except (HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, ConnectionError) as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise OptionError(
+            f"--push-to-hub {config.push_to_hub}: the Hub refuses ({said}); hf auth login, or leave it out"
+        ) from error
+
+
+def _train(trainer: CusetTrainer, checkpoint: Path | None) -> dict[str, Any]:
+    """Trains to the end; held-out figures at the start and at the end, NaN as None."""
+    import torch
+
+    try:
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        judged = [line for line in trainer.state.log_history if "eval_nll" in line]
+        if trainer.eval_dataset is not None and (not judged or judged[-1]["step"] != trainer.state.global_step):
+            trainer.evaluate()
+    except torch.OutOfMemoryError as error:
+        raise TrainingError(
+            f"step {trainer.state.global_step + 1}: the GPU's memory does not suffice ({str(error).split('.')[0]}):"
+            " lower --batch-size (and raise --accumulation) or --max-length, or shard with --training fsdp=full_shard"
+        ) from error
+    judged = [line for line in trainer.state.log_history if "eval_nll" in line]
+    held_out = trainer.held_out
+    return {
+        "steps": trainer.state.global_step,
+        "before": _plain(judged[0]) if judged else None,
+        "after": _plain(judged[-1]) if judged else None,
+        "held_out_tokens": dict(zip(CLASSES, held_out.tokens.sum(axis=0).tolist(), strict=True)) if held_out else None,
+    }
+
+
+def _plain(line: dict[str, Any]) -> dict[str, Any]:
+    known = {name: value for name, value in line.items() if name.startswith(("eval_nll", "eval_loss", "step"))}
+    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in known.items()}
+
+
+def _print_results(console: Console, results: dict[str, Any]) -> None:
+    """nll of held-out tokens, which says how likely the reference is, not whether generated code works."""
+    table = Table(title="Held-out nll (nats a token; 95 % intervals by samples)", box=None, title_justify="left")
+    for name in ("tokens", "number", "before", "after"):
+        table.add_column(name, justify="left" if name == "tokens" else "right")
+    for name in CLASSES:
+        key = "eval_nll" if name == "all" else f"eval_nll_{name}"
+        cells = [_cell(results[when], key) for when in ("before", "after")]
+        number = results["held_out_tokens"][name] if results["held_out_tokens"] else 0
+        table.add_row(name.replace("_", " "), f"{number:.0f}", *cells)
+    console.print(table)
+
+
+def _cell(line: dict[str, Any], key: str) -> str:
+    value, low, high = (line.get(key + end) for end in ("", "_from", "_to"))
+    if value is None:
+        return "-"
+    return f"{value:.4f}" + ("" if low is None or high is None else f" [{low:.4f}, {high:.4f}]")
+
+
+def _lines() -> Any:
+    """A callback that writes a line for each log of the Trainer, on the first process."""
+    from transformers import TrainerCallback
+
+    class Lines(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            shown = ("loss", "nll", "kept_share", "mean_w", "tokens_per_second", "eval_nll", "eval_loss")
+            found = [f"{n} {logs[n]:.4g}" for n in shown if n in (logs or {})]
+            if state.is_world_process_zero and found:
+                log.info("step %d/%d  %s", state.global_step, state.max_steps, "  ".join(found))
+
+    return Lines()
+
+
+if __name__ == "__main__":
+    main(run)
