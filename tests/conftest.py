@@ -22,10 +22,8 @@ from jaxtyping import install_import_hook
 
 # Shapes in signatures are checked while the tests run; the hook must stand before the modules are imported.
 install_import_hook(
-    [
-        f"curate.{name}"
-        for name in ("align", "causal", "offsets", "regions", "score", "statistics", "tokens", "weights")
-    ],
+    [f"curate.{name}" for name in ("align", "causal", "offsets", "regions", "score", "statistics", "tokens", "weights")]
+    + [f"train.{name}" for name in ("cross_entropy", "objectives", "windows")],
     "beartype.beartype",
 )
 

@@ -87,7 +87,7 @@ def weighted_cross_entropy(
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
     rows = chunk or max(1, _CHUNK_VALUES.get(kind, _CHUNK_VALUES["cpu"]) // len(weight))
-    trained = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
+    trained = tuple(torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias))
     with torch.no_grad(), torch.autocast(kind, enabled=False):
         head = _Head(
             hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), targets, rows,
@@ -95,35 +95,35 @@ def weighted_cross_entropy(
         )  # fmt: skip
         if whole and any(trained) and not isinstance(weights, Tensor):
             weights = head.run(weights, None).weights
-        gradients = _Gradients(*trained)
-        out = head.run(weights, gradients if any(trained) else None)
-    if any(trained):
+        gradients = _Gradients(trained) if any(trained) else None
+        out = head.run(weights, gradients)
+    if gradients is not None:
         out = replace(out, loss=_WithGradients.apply(out.loss, gradients, hidden, weight, bias))
     return out
 
 
 @dataclass(eq=False)
 class _Gradients:
-    """Gradients of the un-normalised loss, as they grow chunk by chunk; that of the output embedding in float32."""
+    """Gradients of the un-normalised loss, as they grow chunk by chunk; those of the output embedding in float32."""
 
-    hidden: bool
-    weight: bool
-    bias: bool
+    trained: tuple[bool, ...]
+    """Whether hidden states, output embedding and its bias need one."""
     of_hidden: list[Tensor] = field(default_factory=list)
     of_weight: Tensor | None = None
     of_bias: Tensor | None = None
 
     def add(self, gradient: Float[Tensor, "P V"], hidden: Float[Tensor, "P H"], weight: Float[Tensor, "V H"]) -> None:
         """Takes in a chunk: the gradient by its logits, its hidden states, the output embedding."""
-        if self.hidden:
+        of_hidden, of_weight, of_bias = self.trained
+        if of_hidden:
             self.of_hidden.append(gradient @ weight)
-        if self.weight and self.of_weight is None:
+        if of_weight and self.of_weight is None:
             self.of_weight = (gradient.T @ hidden).float()
         elif self.of_weight is not None and hidden.dtype == torch.float32:
             self.of_weight.addmm_(gradient.T, hidden)
         elif self.of_weight is not None:
             self.of_weight += gradient.T @ hidden
-        if self.bias:
+        if of_bias:
             summed = gradient.sum(0, dtype=torch.float32)
             self.of_bias = summed if self.of_bias is None else self.of_bias.add_(summed)
 
@@ -138,15 +138,16 @@ class _WithGradients(torch.autograd.Function):
         return loss.clone()
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.gradients is None:
             raise RuntimeError("the gradients of this loss have been handed out: it has one backward pass")
         known, ctx.gradients = ctx.gradients, None
         hidden = torch.cat(known.of_hidden) if known.of_hidden else None
         result: list[Tensor | None] = [None, None]
-        wanted = (known.hidden, known.weight, known.bias)
-        for asked, gradient, like in zip(wanted, (hidden, known.of_weight, known.of_bias), ctx.like, strict=True):
-            if not asked:
+        for trained, gradient, like in zip(
+            known.trained, (hidden, known.of_weight, known.of_bias), ctx.like, strict=True
+        ):
+            if not trained:
                 result.append(None)
             elif gradient is None:  # no token at all
                 result.append(torch.zeros(like[0], dtype=like[1], device=like[2]))
@@ -191,15 +192,14 @@ class _Head:
             q = None
             if reference is not None and self.ref_hidden is not None:
                 q = reference[: len(at)]
-                divergence[part], q = self._divergence(self.ref_hidden[part], logp, q)
+                divergence[part] = self._divergence(self.ref_hidden[part], logp, q)
             if gradients is None:
                 continue
             if isinstance(weights, Tensor):
                 used[part] = weights[part]
             else:
                 used[part] = weights(_statistics(nll[part], entropy[part] if self.entropy_top20 else None), part)
-            gradient = self._by_logits(logp, at, used[part], q, None if self.kl is None else self.kl[part])
-            self.rule.backward_(gradient, z)
+            gradient = self._by_logits(z, logp, at, used[part], q, None if self.kl is None else self.kl[part])
             gradients.add(gradient.to(self.hidden.dtype), self.hidden[part], self.weight)
         statistics = _statistics(nll, entropy if self.entropy_top20 else None)
         if gradients is None:
@@ -217,28 +217,37 @@ class _Head:
         self.rule.apply_(out)
 
     def _divergence(
-        self, ref_hidden: Float[Tensor, "P H"], logp: Float32[Tensor, "P V"], out: Float32[Tensor, "P V"]
-    ) -> tuple[Float32[Tensor, "P"], Float32[Tensor, "P V"]]:
-        """KL(q, p) of each token, and q."""
-        self._logits(ref_hidden, out)
-        logq = out.log_softmax(1)
-        torch.exp(logq, out=out)
-        return torch.linalg.vecdot(out, logq.sub_(logp)), out
+        self, ref_hidden: Float[Tensor, "P H"], logp: Float32[Tensor, "P V"], q: Float32[Tensor, "P V"]
+    ) -> Float32[Tensor, "P"]:
+        """KL(q, p) of each token; the buffer `q` becomes the reference's probabilities."""
+        self._logits(ref_hidden, q)
+        logq = q.log_softmax(1)
+        torch.exp(logq, out=q)
+        return torch.linalg.vecdot(q, logq.sub_(logp))
 
-    @staticmethod
     def _by_logits(
+        self,
+        z: Float32[Tensor, "P V"],
         logp: Float32[Tensor, "P V"],
         at: Int64[Tensor, "P 1"],
         weight: Float32[Tensor, "P"],
         q: Float32[Tensor, "P V"] | None,
         kl: Float32[Tensor, "P"] | None,
     ) -> Float32[Tensor, "P V"]:
-        """weight * (p - onehot) + kl * (p - q), in the place of log p."""
-        p = logp.exp_()
-        if q is None or kl is None:
-            return p.scatter_add_(1, at, p.new_full(at.shape, -1.0)).mul_(weight[:, None])
-        p.mul_((weight + kl)[:, None]).scatter_add_(1, at, -weight[:, None])
-        return p.sub_(q.mul_(kl[:, None]))
+        """weight * (p - onehot) + kl * (p - q), by the logits before the rule; overwrites its inputs.
+
+        By log p the loss has the gradient -(weight * onehot + kl * q); from there on autograd's own formula for the
+        log-softmax, so that with one chunk the result is autograd's to the bit. It reads each value before it writes
+        it, and so may work in place.
+        """
+        if q is not None and kl is not None:
+            gradient = q.mul_(-kl[:, None])
+        else:
+            gradient = torch.zeros_like(z) if self.rule.softcap else z.zero_()
+        gradient.scatter_add_(1, at, -weight[:, None])
+        torch.ops.aten._log_softmax_backward_data.out(gradient, logp, 1, torch.float32, out=gradient)
+        self.rule.backward_(gradient, z)
+        return gradient
 
 
 def _statistics(nll: Float32[Tensor, "P"], entropy: Float32[Tensor, "P"] | None) -> TokenStatistics:

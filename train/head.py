@@ -19,7 +19,7 @@ from train.objectives import Objective
 __all__ = ["attach_head", "check_head"]
 
 
-def attach_head(model: nn.Module, objective: Objective, *, chunk: int | None = None) -> None:
+def attach_head(model: Any, objective: Objective, *, chunk: int | None = None) -> None:
     """Gives a `transformers` causal model a forward that returns the objective's un-normalised loss.
 
     To be called before peft or a parallel wrapper takes the model. The forward takes a batch of `train.data` (one row,
@@ -45,7 +45,7 @@ def attach_head(model: nn.Module, objective: Objective, *, chunk: int | None = N
         targets: Int64[Tensor, "N"] | None = None,
         **batch: Any,
     ) -> Any:
-        if targets is None:
+        if input_ids is None or position_ids is None or logit_index is None or targets is None:
             return own(input_ids=input_ids, position_ids=position_ids, **batch)
         check_head(self)
         hidden = _hidden(self, input_ids, position_ids, logit_index)
@@ -103,7 +103,7 @@ def _hidden(model: Any, ids: Tensor, positions: Tensor, at: Int64[Tensor, "N"]) 
 @contextmanager
 def _without_adapter(model: nn.Module) -> Iterator[None]:
     """The base model: every adapter off. peft's own switch would also turn `requires_grad` off and on again."""
-    layers = [m for m in model.modules() if hasattr(m, "_disable_adapters")]
+    layers: list[Any] = [m for m in model.modules() if hasattr(m, "_disable_adapters")]
     if not layers:
         raise OptionError(
             "--objective asft: its reference is the base model with the adapter off, and full tuning has none; train"
@@ -132,15 +132,15 @@ def _logit_rule(model: Any) -> LogitRule:
         return rule
     ids = torch.arange(4, device=head.weight.device)[None] % head.weight.shape[0]
     states: list[Tensor] = []
-    hook = model.base_model.register_forward_hook(lambda module, inputs, output: states.append(output[0]))
+    hook = model.base_model.register_forward_hook(lambda module, inputs, output: states.append(output[0][0]))
     training = model.training
     model.eval()
     try:
-        own = model(input_ids=ids, use_cache=False).logits.float()
+        own = model(input_ids=ids, use_cache=False).logits[0].float()
     finally:
         hook.remove()
         model.train(training)
-    ours = head(states[0].to(head.weight.dtype)).float() if len(states) == 1 else own.new_empty(0)
+    ours = head(states[0].to(head.weight.dtype)).float() if len(states) == 1 else own.new_empty(0, 0)
     rule.apply_(ours)
     near = (1e-4 if head.weight.dtype == torch.float32 else 2e-2) * float(own.abs().max())
     if ours.shape != own.shape or not torch.allclose(ours, own, rtol=0, atol=near):

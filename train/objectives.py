@@ -258,7 +258,7 @@ class Objective:
             if sample is not None:
                 token = token * sample[batch["sample_index"][part]]
             scale = self.scale(batch)
-            return (token if scale is None else token * scale[part]).float()
+            return (token if scale is None else token * scale[part]).float().detach()
 
     def sample_weights(self, statistics: TokenStatistics | None, batch: Mapping[str, Any]) -> Float32[Tensor, "B"]:
         """The factor of each sample as the loss has it, w of equation (8) for cuset; 1 where there is none."""

@@ -33,6 +33,7 @@ Name = Literal[
     "viewer",
     "report",
     "memory",
+    "head",
 ]
 NAMES = get_args(Name)
 
