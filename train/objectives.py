@@ -263,7 +263,7 @@ class Objective:
     def sample_weights(self, statistics: TokenStatistics | None, batch: Mapping[str, Any]) -> Float32[Tensor, "B"]:
         """The factor of each sample as the loss has it, w of equation (8) for cuset; 1 where there is none."""
         with torch.no_grad():
-            sample = self._factors(statistics, batch, slice(None))[1]
+            sample = OBJECTIVES[self.name].factors(self.config, self._tokens(statistics, batch, slice(None)))[1]
         return torch.ones_like(batch["sample_weight"]) if sample is None else sample
 
     def scale(self, batch: Mapping[str, Any]) -> Float32[Tensor, "N"] | None:

@@ -26,6 +26,7 @@ from curate.console import main, parse_options, printable
 from curate.errors import DatasetError, OptionError, TrainingError
 from curate.store import replace_file
 from train.arguments import check_tracker, processes
+from train.card import model_card
 from train.inputs import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
 from train.metrics import CLASSES
 from train.plan import make_plan, print_plan
@@ -88,6 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     trainer.save_model(str(config.out))
     if first:
         replace_file(config.out / _RESULTS, json.dumps(results, indent=2).encode())
+        replace_file(config.out / "README.md", model_card(record, results).encode())
         if results["before"]:
             _print_results(console, results)
         console.print(printable(str(config.out)), markup=False)

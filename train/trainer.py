@@ -216,6 +216,9 @@ class CusetTrainer(Trainer):
             self._forget()
         super().log(logs, start_time)
 
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """None of the Trainer's own: `train.card` has written one."""
+
     # ---- evaluation ----
 
     def prediction_step(

@@ -73,6 +73,9 @@ def test_what_a_run_writes(data: Path, model_folder: Path, tmp_path: Path, capsy
     assert (out / "adapter_model.safetensors").is_file()
     assert (out / "tokenizer.json").is_file()
     assert list(out.rglob("events.out.tfevents*"))
+    card = (out / "README.md").read_text()
+    assert yaml.safe_load(card.split("---")[1])["library_name"] == "peft"
+    assert f"| all | {results['held_out_tokens']['all']:.0f} | {results['before']['eval_nll']:.4f} |" in card
 
 
 def test_dry_run_writes_nothing(
