@@ -41,6 +41,8 @@ from curate.syntax import label_parsed, parse_cuda
 
 __all__ = ["MergeConfig", "merge"]
 
+_VERDICT = ("stage", "reason", "detail")
+
 
 @dataclass(frozen=True)
 class MergeConfig:
@@ -118,21 +120,22 @@ class _Merge:
 
         def missing() -> Iterator[tuple[int, pl.DataFrame]]:
             for number, part in enumerate(self.parts):
-                if is_whole(self._measured(number)):
+                if is_whole(self._prints(number)):
                     reporter.advance(rows=part.rows)
                 else:
-                    yield number, part.accepted(["sample_id", "response"])
+                    texts = part.accepted(["sample_id", "response"])
+                    yield number, texts.with_columns(pl.lit(None, pl.String).alias(c) for c in _VERDICT)
 
         with Reporter("parse", self.inputs.read) as reporter:
-            for number, frame in in_order(_measured, missing(), self.config.jobs or cores()):
-                write_frame(frame, self._measured(number))
+            for number, frame in in_order(_measure, missing(), self.config.jobs or cores()):
+                write_frame(frame, self._prints(number))
                 reporter.advance(rows=self.parts[number].rows)
         self.seconds["parse"] = time.monotonic() - began
 
     def _write_parts(self) -> None:
         began = time.monotonic()
         options = self.inputs.config
-        rows = (standing(part, self._measured(number)) for number, part in enumerate(self.parts))
+        rows = (standing(part, self._prints(number)) for number, part in enumerate(self.parts))
         copies = find_copies(rows, self.folder.journal / "bands.duckdb", options.near_duplicate)
         self.seconds["copies"] = time.monotonic() - began
         began = time.monotonic()
@@ -150,7 +153,7 @@ class _Merge:
             path.unlink()
         self.seconds["write"] = time.monotonic() - began
 
-    def _measured(self, number: int) -> Path:
+    def _prints(self, number: int) -> Path:
         return self.measured / f"{number:06d}.parquet"
 
     def _part(self, table: str, number: int) -> Path:
@@ -164,15 +167,14 @@ def _copy(source: Path, target: Path) -> None:
     temporary.replace(target)
 
 
-def _measured(frame: pl.DataFrame) -> pl.DataFrame:
-    """`blocks` and the columns of a fingerprint for rows of `row`, `sample_id` and `response`."""
+def _measure(frame: pl.DataFrame) -> pl.DataFrame:
+    """`blocks` and the columns of a fingerprint for rows of `sample_id` and `response`."""
 
     def compute(row: dict[str, Any]) -> dict[str, Any]:
         parsed = [parse_cuda(block.text) for block in code_blocks(row)]
         prints = fingerprint([(p, label_parsed(p)) for p in parsed])
         return vars(prints) if prints else {}
 
-    frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in ("stage", "reason", "detail"))
     frame = each_row(extract_rows(frame, Context(BuildConfig())), "parse", ["blocks"], compute, FINGERPRINT)
     return frame.select("row", "sample_id", "blocks", *FINGERPRINT)
 
