@@ -4,7 +4,8 @@
     ├── OptionError     an option, or a combination of options, that cannot work
     ├── SourceError     a file or folder that cannot be read, or whose columns are unknown
     ├── ModelError      a model or tokenizer that cannot be loaded or cannot be used
-    └── DatasetError    a folder that is no finished annotated dataset, or may not be overwritten
+    ├── DatasetError    a folder that is no finished annotated dataset, or may not be overwritten
+    └── HubError        the Hub, which refuses, fails or cannot be reached
 
 A command prints the message as one line and exits with code 2. A bad *row* never raises: it becomes a reason (see
 `curate.filters`), and the row is kept in rejected/.
@@ -12,7 +13,7 @@ A command prints the message as one line and exits with code 2. A bad *row* neve
 
 from __future__ import annotations
 
-__all__ = ["CusetError", "DatasetError", "ModelError", "OptionError", "SourceError"]
+__all__ = ["CusetError", "DatasetError", "HubError", "ModelError", "OptionError", "SourceError"]
 
 
 class CusetError(Exception):
@@ -36,3 +37,7 @@ class ModelError(CusetError):
 
 class DatasetError(CusetError):
     """A folder that is no finished annotated dataset, or that may not be overwritten."""
+
+
+class HubError(CusetError):
+    """The Hub, which refuses, fails or cannot be reached."""
