@@ -66,7 +66,10 @@ class Outcome:
 def publish_files(target: Target, files: Sequence[PublishedFile], tag: str, message: str) -> Outcome:
     """Makes the branch hold these files, and the tag stand at it. Raises HubError, in one line, where that cannot be;
     the repository is then as it was, or as it is wanted, but never between."""
-    token = get_token()
+    try:
+        token = get_token()
+    except Exception as error:  # it may ask the network for a fresh one
+        raise explained(error, target.name, None) from None
     if token is None:
         raise HubError(f"--repo {target.name}: no token; log in with `hf auth login`, or set HF_TOKEN")
     quiet = not sys.stderr.isatty() and not are_progress_bars_disabled()
