@@ -42,14 +42,15 @@ def card_figures(path: Path, manifest: Mapping[str, Any], report: Path | None = 
                 f" give the folder of `python -m analysis.report {path}`"
             ) from error
     with tempfile.TemporaryDirectory(prefix="cuset-") as folder:
-        return {name: _drawn(name, path, Path(folder)) for name in FIGURES}
+        drawing = {name: _begin(name, path, Path(folder)) for name in FIGURES}  # both at once
+        said = {name: process.communicate()[1] for name, process in drawing.items()}
+        for name, process in drawing.items():
+            if process.returncode:
+                words = (said[name].strip().splitlines() or ["it says nothing"])[-1].removeprefix("error: ")
+                raise DatasetError(f"{path}: the figure {name} cannot be drawn ({words[:300]})")
+        return {name: (Path(folder) / f"{name}.png").read_bytes() for name in FIGURES}
 
 
-def _drawn(name: str, path: Path, folder: Path) -> bytes:
+def _begin(name: str, path: Path, folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", f"analysis.figures.{name}", str(path.resolve()), "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    picture = folder / f"{name}.png"
-    if done.returncode or not picture.is_file():
-        said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1].removeprefix("error: ")
-        raise DatasetError(f"{path}: the figure {name} cannot be drawn ({said[:300]})")
-    return picture.read_bytes()
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

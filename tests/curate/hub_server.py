@@ -201,12 +201,12 @@ class Handler(BaseHTTPRequestHandler):
         if how == "drop":
             self.hang_up()
             return
-        if callable(how):
-            how()
         if isinstance(how, int):
             self.answer({"error": "planned"}, how, {"Retry-After": "0"} if how == 429 else {})
             return
         try:
+            if callable(how):
+                how()
             if how == "drop after":
                 self.answer = lambda *a, **k: self.hang_up()  # type: ignore[method-assign]
             self.route(target.path)
