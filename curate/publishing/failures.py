@@ -80,7 +80,7 @@ def _reason(error: BaseException, name: str) -> str:
     if status is not None and status >= 500:
         return f"the Hub fails (HTTP {status}); nothing is half published: run the same command again later"
     if status is not None:
-        return f"the Hub refuses it (HTTP {status}{_server_words(error)})"
+        return f"the Hub refuses it, HTTP {status}{_server_words(error)}"
     if _is_of_the_network(error):
         return (
             "the Hub cannot be reached, or the connection broke off"

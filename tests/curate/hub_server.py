@@ -178,6 +178,8 @@ class Handler(BaseHTTPRequestHandler):
     """One request; the methods are named after what the Hub calls them."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two packets, and the second would wait 40 ms
+    wbufsize = 1 << 16
     hub: Hub
     body: bytes
     query: dict[str, list[str]]
@@ -531,7 +533,7 @@ def serving() -> Iterator[Hub]:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         hub.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield hub
