@@ -39,15 +39,18 @@ def build(model: Path, out: Path, rows: Sequence[dict[str, Any] | str] = ROWS, *
     source.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
     stub = more.pop("stub", not more.get("skip_scoring"))
     settings = {"jobs": 1, "shard_rows": 2, **more}
-    build_dataset(BuildConfig(source=(str(source),), out=out, model=str(model), **settings), StubScorer() if stub else None)
+    build_dataset(
+        BuildConfig(source=(str(source),), out=out, model=str(model), **settings), StubScorer() if stub else None
+    )
     return out
 
 
-def edit_rows(path: Path, table: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-    """Rewrites the first part of a table."""
-    part = part_files(path / table)[0]
+def edit_rows(path: Path, table: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> str:
+    """Rewrites the first part of a table that has rows, and returns its name."""
+    part = next(part for part in part_files(path / table) if read_part(part).height)
     manifest = json.loads((path / "manifest.json").read_text())
     write_part(change(read_part(part)), table_columns(table, manifest["extra_scores"]), part)
+    return f"{table}/{part.name}"
 
 
 def edit_manifest(path: Path, change: Callable[[dict[str, Any]], object] = lambda manifest: None) -> None:
@@ -70,7 +73,9 @@ def hub_for_this_process(home: Path, pauses: bool = False) -> Iterator[Hub]:
         constants = huggingface_hub.constants
         patch.setattr(constants, "ENDPOINT", hub.url)
         patch.setattr(constants, "HF_HUB_OFFLINE", False)
-        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # which is a protocol of its own, and has servers of its own
+        patch.setattr(
+            constants, "HF_HUB_DISABLE_XET", True
+        )  # which is a protocol of its own, and has servers of its own
         patch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
         patch.setenv("HF_TOKEN", hub.writer)
         if not pauses:

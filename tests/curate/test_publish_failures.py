@@ -53,7 +53,9 @@ def repository(hub: Hub) -> Repository:
 def is_whole(hub: Hub, path: Path) -> bool:
     """Whether a reader of main sees exactly this dataset."""
     seen = {n: c for n, c in repository(hub).files().items() if n.startswith(("sam", "reg", "rej", "manifest"))}
-    files = [p for p in path.rglob("*") if p.is_file() and p.relative_to(path).parts[0] in ("samples", "regions", "rejected")]
+    files = [
+        p for p in path.rglob("*") if p.is_file() and p.relative_to(path).parts[0] in ("samples", "regions", "rejected")
+    ]
     wanted = {p.relative_to(path).as_posix(): p.read_bytes() for p in [*files, path / "manifest.json"]}
     return seen == wanted
 
@@ -75,9 +77,7 @@ REQUESTS = {
 
 @pytest.mark.parametrize("how", ["drop", "drop after", 429, 500])
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS.keys())
-def test_it_ends_right_after_a_failure(
-    datasets: tuple[Path, Path], hub: Hub, request_: str, how: str | int
-) -> None:
+def test_it_ends_right_after_a_failure(datasets: tuple[Path, Path], hub: Hub, request_: str, how: str | int) -> None:
     old, new = datasets
     put(old)
     commits = len(repository(hub).trees)
@@ -110,7 +110,9 @@ def test_what_fails_for_good_leaves_the_old_state_whole(
     assert is_whole(hub, new)
 
 
-def test_a_failure_in_the_middle_of_many_uploads_sends_only_the_rest_again(datasets: tuple[Path, Path], hub: Hub) -> None:
+def test_a_failure_in_the_middle_of_many_uploads_sends_only_the_rest_again(
+    datasets: tuple[Path, Path], hub: Hub
+) -> None:
     old, _ = datasets
     hub.fail("PUT /lfs/", 403, times=10_000, skip=4)
     with pytest.raises(HubError):
@@ -194,7 +196,10 @@ BAD: dict[str, tuple[Callable[[Hub], dict[str, str] | None], str]] = {
     "namespace of others": (other_user, "the token may not write there (you don't have the rights"),
     "a model": (lambda hub: hub.create("model", NAME) and None, "this is a model repository"),
     "a space": (lambda hub: hub.create("space", NAME) and None, "this is a space repository"),
-    "private of others": (lambda hub: hub.create("dataset", NAME, private=True) and other_user(hub), "may not write there"),
+    "private of others": (
+        lambda hub: hub.create("dataset", NAME, private=True) and other_user(hub),
+        "may not write there",
+    ),
     "offline": (lambda hub: {"HF_HUB_OFFLINE": "1"}, "switched off by HF_HUB_OFFLINE"),
     "nobody listens": (lambda hub: {"HF_ENDPOINT": "http://127.0.0.1:9"}, "cannot be reached"),
     "no such name": (lambda hub: {"HF_ENDPOINT": "http://nowhere.invalid"}, "cannot be reached"),
@@ -223,7 +228,11 @@ def test_what_cannot_be_is_one_line_and_exit_code_two(datasets: tuple[Path, Path
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(401, "does not know the token"), (404, "no such repository or namespace"), (418, "refuses it, HTTP 418 (planned)")],
+    [
+        (401, "does not know the token"),
+        (404, "no such repository or namespace"),
+        (418, "refuses it, HTTP 418 (planned)"),
+    ],
 )
 def test_answers_of_other_kinds(datasets: tuple[Path, Path], hub: Hub, status: int, words: str) -> None:
     hub.fail("POST .*/commit/", status)
@@ -241,7 +250,9 @@ def test_a_server_that_repeats_the_token_does_not_get_it_printed(datasets: tuple
         put(datasets[1])
 
 
-@pytest.mark.parametrize("name", ["kernels", "a/b/c", "datasets/user/kernels", "https://huggingface.co/a/b", "a/..", "a/b--c", ""])
+@pytest.mark.parametrize(
+    "name", ["kernels", "a/b/c", "datasets/user/kernels", "https://huggingface.co/a/b", "a/..", "a/b--c", ""]
+)
 def test_names_that_none_can_have(datasets: tuple[Path, Path], name: str) -> None:
     done = subprocess.run(
         [*command(datasets[1])[:-1], name], env=os.environ, capture_output=True, text=True, timeout=120, check=False
@@ -256,13 +267,24 @@ def test_a_full_disk_is_one_line(tmp_path: Path, model_folder: Path) -> None:
         pytest.skip("needs the command unshare")
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=16k tmpfs "$0" && "$@"', str(disk)]
+    mount = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=16k tmpfs "$0" && "$@"',
+        str(disk),
+    ]
     if subprocess.run([*mount, "true"], capture_output=True, check=False).returncode:
         pytest.skip("a disk of our own cannot be mounted here")
     scored = build(model_folder, tmp_path / "scored")
     with serving() as hub:
         env = environment(hub, tmp_path, TMPDIR=str(disk))
-        done = subprocess.run([*mount, *command(scored)], env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [*mount, *command(scored)], env=env, capture_output=True, text=True, timeout=120, check=False
+        )
         assert hub.repositories == {}
     assert (done.returncode, done.stdout) == (2, "")
     assert "No space left on device" in done.stderr.strip().splitlines()[-1]
