@@ -156,14 +156,18 @@ def _licenses(
     refused = [(license, n) for license, n in rows.most_common() if not is_allowed(license, allowed)]
     if refused:
         told = _listed([f"{license} ({n} rows)" for license, n in refused])
-        yield f"licences that the allow-list of the build does not hold: {told}; build without --filter license_not_allowed"
+        yield (
+            f"licences that the allow-list of the build does not hold: {told}; build without --filter"
+            " license_not_allowed"
+        )
 
 
 def _private(path: Path, parts: Parts) -> Iterator[str]:
     for contents in parts.values():
         for part, found in contents:
             for column, row, kinds in found.private[:_SHOWN]:
-                yield f"{_name(part)}, row {row + 1}, {column}: unredacted {', '.join(kinds)}; build without --no-redact"
+                told = ", ".join(kinds)
+                yield f"{_name(part)}, row {row + 1}, {column}: unredacted {told}; build without --no-redact"
             if len(found.private) > _SHOWN:
                 yield f"{_name(part)}: {len(found.private) - _SHOWN} more texts with secrets or addresses"
     for name in ("manifest.json", "build.log.json"):
