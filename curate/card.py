@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -17,7 +18,7 @@ from markupsafe import Markup
 from curate.schema import TABLES, table_columns
 from curate.store import funnel
 
-__all__ = ["escape_markdown", "render_card"]
+__all__ = ["Publication", "escape_markdown", "render_card"]
 
 _LONGEST = 120  # characters of a name or a licence in the card; the manifest has them whole
 _MOST_LICENSES = 12  # of a source, by number of rows
@@ -32,6 +33,23 @@ _HUB_LICENSES = frozenset((
     "odc-by", "osl-3.0", "pddl", "postgresql", "unlicense", "wtfpl", "zlib",
 ))  # fmt: skip
 """Identifiers that the Hub takes in the head of a card; anything else is `other` there."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What the card of a published dataset says beyond that of the folder, where it lies beside its files.
+
+    `repository`: USER/NAME on the Hub. `tag`: of this state. `dataset_info`: features and sizes by table, as the head
+    of the card has them. `size_category`: the Hub's word for the number of samples. `languages`: of the prompts, ISO
+    639. `figures`: (path in the repository, what it shows).
+    """
+
+    repository: str
+    tag: str
+    dataset_info: Sequence[Mapping[str, Any]]
+    size_category: str
+    languages: Sequence[str] = ()
+    figures: Sequence[tuple[str, str]] = ()
 
 
 def escape_markdown(text: str) -> str:
@@ -51,8 +69,9 @@ def _finalize(value: object) -> Markup:
     return value if isinstance(value, Markup) else Markup(escape_markdown(str(value)))
 
 
-def render_card(manifest: Mapping[str, Any]) -> str:
-    """The card of a dataset: Markdown with a YAML head that `datasets` and the Hub read."""
+def render_card(manifest: Mapping[str, Any], publication: Publication | None = None) -> str:
+    """The card of a dataset: Markdown with a YAML head that `datasets` and the Hub read; without `publication` that of
+    its folder."""
     environment = Environment(
         loader=PackageLoader("curate", "templates"),
         autoescape=True,
@@ -71,7 +90,9 @@ def render_card(manifest: Mapping[str, Any]) -> str:
     extra = manifest.get("extra_scores", ())
     return environment.get_template("card.md.jinja").render(
         m=manifest,
-        head=Markup(yaml.safe_dump(_head(manifest, rows), sort_keys=False, allow_unicode=False)),
+        head=Markup(yaml.safe_dump(_head(manifest, rows, publication), sort_keys=False, allow_unicode=False)),
+        publication=publication,
+        at=_places(publication),
         rows=rows,
         funnel=funnel(counts),
         sources=[_source(s, manifest["rows"].get(s["name"], {})) for s in manifest["sources"]],
@@ -83,19 +104,45 @@ def render_card(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def _head(manifest: Mapping[str, Any], rows: Mapping[str, int]) -> dict[str, Any]:
+def _places(publication: Publication | None) -> dict[str, Markup]:
+    """Where the code of the card finds the dataset: `name`, further `options` and `files`."""
+    if publication is None:
+        return {"name": Markup("FOLDER"), "options": Markup(""), "files": Markup("FOLDER")}
+    name, tag = publication.repository, publication.tag  # both of a shape that needs no escape
+    return {
+        "name": Markup(name),
+        "options": Markup(f', revision="{tag}"'),
+        "files": Markup(f"hf://datasets/{name}@{tag}"),
+    }
+
+
+def _head(
+    manifest: Mapping[str, Any], rows: Mapping[str, int], publication: Publication | None = None
+) -> dict[str, Any]:
     licenses = sorted({
         _hub_license(entry["license"]) for of in manifest["rows"].values() for entry in of["licenses"]
     })  # fmt: skip
     return {
         "pretty_name": "CUDA answers, annotated token by token",
         **({"license": licenses[0] if len(licenses) == 1 else licenses} if licenses else {}),
+        **({} if publication is None else _listing(publication)),
         "tags": ["cuda", "code", "token-annotations"],
         "configs": [  # `datasets` cannot load a table without rows
             {"config_name": name, "data_files": f"{name}/*.parquet", **({"default": True} if name == "samples" else {})}
             for name, count in rows.items()
             if count
         ],
+    }
+
+
+def _listing(publication: Publication) -> dict[str, Any]:
+    """What the Hub finds datasets by, and the features and sizes of the tables."""
+    return {
+        "language": [*publication.languages, "code"],
+        "task_categories": ["text-generation"],
+        "annotations_creators": ["machine-generated"],
+        "size_categories": [publication.size_category],
+        "dataset_info": [dict(info) for info in publication.dataset_info],
     }
 
 

@@ -5,7 +5,8 @@
     ├── SourceError     a file or folder that cannot be read, or whose columns are unknown
     ├── ModelError      a model or tokenizer that cannot be loaded or cannot be used
     ├── DatasetError    a folder that is no finished annotated dataset, or may not be overwritten
-    └── TrainingError   a training run that cannot go on
+    ├── TrainingError   a training run that cannot go on
+    └── HubError        the Hub, which refuses, fails or cannot be reached
 
 A command prints the message as one line and exits with code 2. A bad *row* never raises: it becomes a reason (see
 `curate.filters`), and the row is kept in rejected/.
@@ -13,7 +14,15 @@ A command prints the message as one line and exits with code 2. A bad *row* neve
 
 from __future__ import annotations
 
-__all__ = ["CusetError", "DatasetError", "ModelError", "OptionError", "SourceError", "TrainingError"]
+__all__ = [
+    "CusetError",
+    "DatasetError",
+    "HubError",
+    "ModelError",
+    "OptionError",
+    "SourceError",
+    "TrainingError",
+]
 
 
 class CusetError(Exception):
@@ -41,3 +50,7 @@ class DatasetError(CusetError):
 
 class TrainingError(CusetError):
     """A training run that cannot go on."""
+
+
+class HubError(CusetError):
+    """The Hub, which refuses, fails or cannot be reached."""

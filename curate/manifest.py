@@ -14,12 +14,12 @@ import duckdb
 
 from curate.card import render_card
 from curate.config import BuildConfig
-from curate.schema import FORMAT_VERSION
+from curate.schema import FORMAT_VERSION, PUBLIC_TABLES
 from curate.store import attach_views, part_files, read_part, replace_file
 from curate.summary import findings
 from curate.taxonomy import CATEGORIES, LOCATIONS
 
-__all__ = ["write_manifest"]
+__all__ = ["count_sources", "file_sha256", "list_files", "manifest_tag", "write_manifest"]
 
 _PACKAGES = (
     "cuset",
@@ -59,7 +59,8 @@ def write_manifest(
         "versions": {name: version(name) for name in _PACKAGES},
         **inputs,
         "counts": dict(counts),
-        "rows": _rows_of_sources(out),
+        "rows": count_sources(out),
+        "files": list_files(out),
         "regions": dict(regions),
         "extra_scores": list(config.extra_scores),
         "categories": list(CATEGORIES),
@@ -78,7 +79,25 @@ def _findings(out: Path) -> dict[str, Any]:
     return findings(connection, part_files(out / "samples"))
 
 
-def _rows_of_sources(out: Path) -> dict[str, Any]:
+def list_files(out: Path) -> list[dict[str, Any]]:
+    """path, bytes and sha256 of the Parquet files of the public tables: with them the manifest's hash stands for the
+    content of the dataset."""
+    parts = [part for table in PUBLIC_TABLES for part in part_files(out / table)]
+    return [{"path": f"{p.parent.name}/{p.name}", "bytes": p.stat().st_size, "sha256": file_sha256(p)} for p in parts]
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def manifest_tag(out: Path) -> str:
+    """`manifest-` and the first 16 hexadecimal digits of the SHA-256 of manifest.json."""
+    return f"manifest-{file_sha256(out / 'manifest.json')[:16]}"
+
+
+def count_sources(out: Path) -> dict[str, Any]:
     """Source -> rows accepted and refused; licences and copyright lines of the accepted ones by number of rows."""
     licenses: dict[str, Counter[str | None]] = {}
     notices: dict[str, Counter[str]] = {}

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from curate.comments import python_code
 from curate.secret_patterns import Found, find_secrets
 
-__all__ = ["Redacted", "Redaction", "redact"]
+__all__ = ["Redacted", "Redaction", "find_private", "redact"]
 
 EMAIL = "email"
 
@@ -78,7 +78,7 @@ def redact(messages: Sequence[tuple[str, str]]) -> Redaction:
     for n, (role, content) in enumerate(messages):
         places: list[Found] = []
         passes = 0
-        while found := _all(content):
+        while found := find_private(content):
             passes += 1
             if passes == _MAX_PASSES:
                 found, places = [Found(0, len(content), found[0].kind)], []
@@ -130,8 +130,9 @@ def _placeholder(kind: str, number: int) -> str:
     return f"redacted-{number}@example.com" if kind == EMAIL else f"REDACTED_{kind.upper()}_{number}"
 
 
-def _all(text: str) -> list[Found]:
-    """What has to be replaced, in order, without overlaps and outside every placeholder."""
+def find_private(text: str) -> list[Found]:
+    """Secrets and e-mail addresses of a text, which have to be replaced: in order, without overlaps and outside every
+    placeholder. Never raises; linear in the text."""
     found = _united([*find_secrets(text), *_addresses(text)])
     marks = [mark.span() for mark in _PLACEHOLDER.finditer(text)] if found else []
     return [part for one in found for part in _outside(one, marks) if part.kind != EMAIL or text[part.start] != "@"]

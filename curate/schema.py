@@ -13,6 +13,7 @@ import pyarrow as pa
 __all__ = [
     "EXTRA_SCORES",
     "FORMAT_VERSION",
+    "PUBLIC_TABLES",
     "REFUSED",
     "REGIONS",
     "REJECTED",
@@ -176,6 +177,9 @@ SHARD_TABLES: dict[str, tuple[Column, ...]] = {"samples": SAMPLES, "rejected": R
 
 TABLES: dict[str, tuple[Column, ...]] = {**SHARD_TABLES, "regions": REGIONS}
 """The tables of a dataset, each a folder of parts."""
+
+PUBLIC_TABLES: tuple[str, ...] = ("samples", "regions", "rejected")
+"""Those that a dataset is published with."""
 
 
 def table_columns(table: str, extra_scores: Collection[str] = ()) -> tuple[Column, ...]:

@@ -49,23 +49,32 @@ class Found:
 @dataclass(frozen=True)
 class _Shape:
     """`hint`: a part of every such secret, without which the text is not searched. `tail`: whether a token that goes on
-    is a longer token (`grows`) or none at all (`exact`). `group`: the part of the match that is secret."""
+    is a longer token (`grows`) or none at all (`exact`). `group`: the part of the match that is secret. `words`: one of
+    these is in the case-folded text wherever the hint is, or nothing where that would save no time."""
 
     kind: str
     hint: re.Pattern[str]
     patterns: tuple[re.Pattern[str], ...]
     tail: Literal["grows", "exact"] = "grows"
     group: int = 0
+    words: tuple[str, ...] = ()
 
 
-def _shape(kind: str, hint: str, patterns: object, tail: Literal["grows", "exact"] = "grows", group: int = 0) -> _Shape:
+def _shape(
+    kind: str,
+    hint: str,
+    patterns: object,
+    tail: Literal["grows", "exact"] = "grows",
+    group: int = 0,
+    words: tuple[str, ...] = (),
+) -> _Shape:
     compiled = patterns if isinstance(patterns, list | tuple) else (patterns,)
-    return _Shape(kind, re.compile(hint), tuple(re.compile(p) for p in compiled), tail, group)
+    return _Shape(kind, re.compile(hint), tuple(re.compile(p) for p in compiled), tail, group, words)
 
 
 _SHAPES: tuple[_Shape, ...] = (
     _shape("aws_access_key", "A3T|ABIA|ACCA|AKIA|ASIA", AWSKeyDetector.denylist[0], "exact"),
-    _shape("aws_secret_key", "(?i:aws)", AWSKeyDetector.denylist[1], "exact", group=1),
+    _shape("aws_secret_key", "(?i:aws)", AWSKeyDetector.denylist[1], "exact", group=1, words=("aws",)),
     _shape("azure_storage_key", "AccountKey=", r"(?<=AccountKey=)[A-Za-z0-9+/=]{88}", "exact"),
     _shape("basic_auth", "://", BasicAuthDetector.denylist, group=1),
     _shape("discord_token", r"\.[\w-]{6}\.", DiscordBotTokenDetector.denylist, "exact"),
@@ -80,7 +89,7 @@ _SHAPES: tuple[_Shape, ...] = (
     _shape("anthropic_api_key", "sk-ant-", r"sk-ant-[a-z0-9]{3,12}-[\w-]{40,200}"),
     _shape("pypi_token", "pypi-", PypiTokenDetector.denylist),
     _shape("sendgrid_api_key", r"SG\.", SendGridDetector.denylist, "exact"),
-    _shape("slack_token", "(?i:xox|hooks)", SlackDetector.denylist),
+    _shape("slack_token", "(?i:xox|hooks)", SlackDetector.denylist, words=("xox", "hooks")),
     _shape("square_oauth_secret", "sq0csp-", SquareOAuthDetector.denylist, "exact"),
     _shape("stripe_access_key", "k_live_", StripeDetector.denylist),
     _shape("telegram_bot_token", r"\d:", TelegramBotTokenDetector.denylist, "exact"),
@@ -115,7 +124,8 @@ _KEY_LINE = 32  # characters of base64 that a key has on a line at the least
 _MAX_KEY = 20_000
 
 _KEYWORDS = KeywordDetector()
-_KEYWORD = re.compile(r"(?i)key|pass|pwd|secret|contrase")
+_KEYWORD_WORDS = ("key", "pass", "pwd", "secret", "contrase")
+_KEYWORD = re.compile(f"(?i){'|'.join(_KEYWORD_WORDS)}")
 _MAX_KEYWORD_LINE = 400
 _ENTROPY = Base64HighEntropyString()
 _MIN_PASSWORD, _MIN_ENTROPY = 12, 3.0  # characters; bits a character, of which prose and names in code have fewer
@@ -125,11 +135,18 @@ def find_secrets(text: str) -> list[Found]:
     """Every secret in a text, in order of their starts, the longer first; two may overlap, or be the same place under
     two kinds. Linear in the text; asks no network, keeps no state."""
     found = [*_private_keys(text), *_web_tokens(text), *_openai_keys(text)]
+    folded = text.casefold()
     for shape in _SHAPES:
-        if shape.hint.search(text):
+        if (not shape.words or _any_of(shape.words, folded)) and shape.hint.search(text):
             found.extend(_of_shape(text, shape))
-    found.extend(_passwords(text))
+    if _any_of(_KEYWORD_WORDS, folded):
+        found.extend(_passwords(text))
     return sorted(found, key=lambda f: (f.start, -f.end))
+
+
+def _any_of(words: tuple[str, ...], folded: str) -> bool:
+    """Whether one of the words is in a case-folded text: some forty times as fast as a pattern that ignores case."""
+    return any(word in folded for word in words)
 
 
 def _of_shape(text: str, shape: _Shape) -> Iterator[Found]:
@@ -231,11 +248,13 @@ def _is_key_between(text: str, start: int, end: int) -> bool:
 
 def _passwords(text: str) -> Iterator[Found]:
     """Quoted values of variables that are named like a secret, where the value looks random, wherever in the line."""
-    if not _KEYWORD.search(text):
-        return
     at = 0
     for line in text.splitlines(keepends=True):
-        if len(line) <= _MAX_KEYWORD_LINE and _KEYWORD.search(line):
+        if (
+            len(line) <= _MAX_KEYWORD_LINE
+            and _any_of(_KEYWORD_WORDS, line.casefold())
+            and _KEYWORD.search(line)  # folding makes more of some letters than a pattern that ignores case
+        ):
             for value in _KEYWORDS.analyze_string(line.rstrip("\r\n")):
                 if _looks_random(value):  # all its places in the line: the detector does not say which it read
                     for place in re.finditer(re.escape(value), line):

@@ -1,0 +1,181 @@
+"""Everything that forbids to publish a dataset, found before anything is sent.
+
+Nothing that the manifest says is taken on trust: rows, licences and columns are counted from the Parquet files anew,
+files are hashed, and texts are searched for secrets with the same detector that the build replaced them with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from curate.errors import CusetError, DatasetError
+from curate.licences import ALLOWED, is_allowed
+from curate.manifest import count_sources, list_files
+from curate.publishing.contents import PartContents, look_into
+from curate.redaction import find_private
+from curate.schema import PUBLIC_TABLES, arrow_schema, table_columns
+from curate.store import part_files
+from curate.summary import count_rows
+
+__all__ = ["Checked", "check_dataset"]
+
+_SHOWN = 5  # places of one kind that are named
+
+Parts = dict[str, list[tuple[Path, PartContents]]]
+
+
+class Checked:
+    """`problems`: one line each, none of which may be there; `parts`: what each table's files hold, by table, as far as
+    they can be read."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.parts: Parts = {table: [] for table in PUBLIC_TABLES}
+
+
+def check_dataset(path: Path, manifest: Mapping[str, Any], *, allow_unknown: bool = False) -> Checked:
+    """Looks at every file. `allow_unknown`: rows whose licence is not known may be published."""
+    checked = Checked()
+    checked.problems += _files(path, manifest)
+    for table in PUBLIC_TABLES:
+        for part in part_files(path / table):
+            try:
+                checked.parts[table].append((part, look_into(part)))
+            except (OSError, pa.ArrowException) as error:
+                why = str(error).splitlines()[0][:200]
+                checked.problems.append(f"{_name(part)}: damaged ({why}); build the dataset again")
+    if checked.problems:
+        return checked  # what follows would only say the same in other words
+    for check in (_columns, _balance, _sources, _regions):
+        try:
+            checked.problems += check(path, manifest, checked.parts)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            checked.problems.append("manifest.json: not as a build writes it; build the dataset again")
+    checked.problems += _licenses(manifest, checked.parts["samples"], allow_unknown)
+    checked.problems += _private(path, checked.parts)
+    return checked
+
+
+def _name(part: Path) -> str:
+    return f"{part.parent.name}/{part.name}"
+
+
+def _files(path: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
+    listed = manifest.get("files")
+    if not isinstance(listed, list):
+        yield "manifest.json: names no files, as an older cuset wrote it; delete it and run the same build again"
+        return
+    try:
+        wanted = {entry["path"]: entry["sha256"] for entry in listed}
+    except (KeyError, TypeError):
+        yield "manifest.json: damaged list of files; build the dataset again"
+        return
+    there = {entry["path"]: entry["sha256"] for entry in list_files(path)}
+    told = (
+        ("are not there", sorted(wanted.keys() - there.keys())),
+        ("are not of this build", sorted(there.keys() - wanted.keys())),
+        ("have other contents", sorted(n for n in wanted.keys() & there.keys() if wanted[n] != there[n])),
+    )
+    for words, names in told:
+        if names:
+            yield f"files that {words} according to manifest.json: {_listed(names)}; build the dataset again"
+    for table in PUBLIC_TABLES:
+        if not any(name.startswith(f"{table}/") for name in there):
+            yield f"{table}/ holds no Parquet file; build the dataset again"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _columns(path: Path, manifest: Mapping[str, Any], parts: Parts) -> Iterator[str]:
+    for table, contents in parts.items():
+        expected = arrow_schema(table_columns(table, manifest.get("extra_scores", ())))
+        other = [_name(part) for part, found in contents if not found.schema.equals(expected)]
+        if other:
+            yield f"columns that differ from what the manifest says: {_listed(other)}; build the dataset again"
+
+
+def _balance(path: Path, manifest: Mapping[str, Any], parts: Parts) -> Iterator[str]:
+    told = dict(manifest["counts"])
+    try:
+        counted = count_rows(path, told["read"])
+    except CusetError:
+        rows = {table: sum(found.rows for _, found in parts[table]) for table in PUBLIC_TABLES}
+        yield (
+            f"the build does not balance: {told['read']} rows read, but samples/ holds {rows['samples']}"
+            f" and rejected/ {rows['rejected']}; build the dataset again"
+        )
+        return
+    except ValueError:
+        yield "rejected/: a stage that this version of cuset does not know; build the dataset again"
+        return
+    wrong = sorted(key for key in counted if counted[key] != told.get(key))
+    if wrong:
+        yield f"manifest.json: counts of {', '.join(wrong)} are not those of the files; build the dataset again"
+
+
+def _regions(path: Path, manifest: Mapping[str, Any], parts: Parts) -> Iterator[str]:
+    there = sum(found.rows for _, found in parts["regions"])
+    if manifest["regions"]["found"] != there:
+        yield f"regions/ holds {there} rows, manifest.json says {manifest['regions']['found']}; build the dataset again"
+
+
+def _sources(path: Path, manifest: Mapping[str, Any], parts: Parts) -> Iterator[str]:
+    named = {source["name"] for source in manifest["sources"]}
+    rows = count_sources(path)
+    if not named:
+        yield "manifest.json: names no source, so the card would not say where the rows come from"
+    if rows.keys() - named:
+        yield f"rows of sources that manifest.json does not name: {_listed(sorted(rows.keys() - named))}"
+    if json.loads(json.dumps(rows)) != manifest["rows"]:
+        yield "manifest.json: licences and attributions are not those of the rows; build the dataset again"
+    if not sum(found.rows for _, found in parts["samples"]):
+        yield "samples/ holds no row: there is nothing to publish, and no licence for the card"
+
+
+def _licenses(
+    manifest: Mapping[str, Any], samples: Sequence[tuple[Path, PartContents]], allow_unknown: bool
+) -> Iterator[str]:
+    allowed = manifest["config"].get("allow_license") or ALLOWED
+    rows: Counter[str | None] = Counter()
+    for _, found in samples:
+        rows.update(found.licenses)
+    unknown = rows.pop(None, 0)
+    if unknown and not allow_unknown:
+        yield (
+            f"{unknown} rows have no known licence; build with --license, or --filter unknown_license=refuse,"
+            " or publish them with --allow-unknown-license"
+        )
+    refused = [(license, n) for license, n in rows.most_common() if not is_allowed(license, allowed)]
+    if refused:
+        told = _listed([f"{license} ({n} rows)" for license, n in refused])
+        yield (
+            f"licences that the allow-list of the build does not hold: {told}; build without --filter"
+            " license_not_allowed"
+        )
+
+
+def _private(path: Path, parts: Parts) -> Iterator[str]:
+    for contents in parts.values():
+        for part, found in contents:
+            for column, row, kinds in found.private[:_SHOWN]:
+                told = ", ".join(kinds)
+                yield f"{_name(part)}, row {row + 1}, {column}: unredacted {told}; build without --no-redact"
+            if len(found.private) > _SHOWN:
+                yield f"{_name(part)}: {len(found.private) - _SHOWN} more texts with secrets or addresses"
+    for name in ("manifest.json", "build.log.json"):
+        try:
+            kinds = {found.kind for found in find_private((path / name).read_text(encoding="utf-8"))}
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"{path / name}: cannot be read ({error})") from error
+        if kinds:
+            yield f"{name}: holds what looks like {', '.join(sorted(kinds))}; name sources and options otherwise"
