@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -60,15 +61,16 @@ class Connection:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # a task without GPUs sees none
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-        logging.getLogger("ray").setLevel(logging.ERROR)
         with quiet():
             try:
                 import ray
                 import ray.data
             except ImportError as error:
                 raise OptionError(f"--engine ray: cannot be loaded ({error}): pip install cuset[ray]") from error
+            logging.getLogger("ray").setLevel(logging.ERROR)
             if not ray.is_initialized():
-                self._open(ray)
+                with _silent():
+                    self._open(ray)
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = context.print_on_execution_start = False
             logging.getLogger("ray.data").setLevel(logging.CRITICAL)
@@ -147,6 +149,20 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without standard error, to which Ray's native code tells its log level; what goes wrong it raises as well."""
+    sys.stderr.flush()
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
 
 
 @contextlib.contextmanager

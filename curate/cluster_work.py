@@ -113,7 +113,7 @@ def measure_shard(batch: Batch, config: BuildConfig, place: Place) -> dict[str, 
 
 
 class _own_folder:
-    """A folder of one attempt, below the cluster's: a process that is thought dead cannot write into its successor's."""
+    """A folder of one attempt, below the cluster's: one that is thought dead cannot write into its successor's."""
 
     def __init__(self, place: Place) -> None:
         self.path = place.scratch / f"attempt-{uuid.uuid4().hex}"

@@ -34,8 +34,8 @@ from curate.frames import frame_of
 from curate.judge import Judge
 from curate.keys import plan_of, stage_keys
 from curate.manifest import write_manifest
-from curate.pool import cores, in_order
 from curate.parts import Parts
+from curate.pool import cores, in_order
 from curate.progress import Reporter
 from curate.regions import NEEDS, NeutralMean, find_regions, region_rows
 from curate.schema import REGIONS
@@ -146,13 +146,12 @@ class _Build:
         with self.folder.locked():
             self.folder.open(plan, overwrite=self.config.overwrite)
             self.parsed = self.folder.journal / f"parsed-{keys['parse']}-{self.config.shard_rows}"
-            if self.cluster is not None:
-                self.ending.enter_context(self.cluster.at_work(self.parsed))
-            read = self._parse(sources)
-            if [s.fingerprint() for s in sources] != inputs["sources"]:
-                shutil.rmtree(self.parsed)  # rows of two states of the file, under the key of one
-                raise SourceError("a source has changed while it was read: run the build again with --overwrite")
-            self._annotate(self._judge())
+            with contextlib.nullcontext() if self.cluster is None else self.cluster.at_work(self.parsed):
+                read = self._parse(sources)
+                if [s.fingerprint() for s in sources] != inputs["sources"]:
+                    shutil.rmtree(self.parsed)  # rows of two states of the file, under the key of one
+                    raise SourceError("a source has changed while it was read: run the build again with --overwrite")
+                self._annotate(self._judge())
             counts = count_rows(self.out, read)
             regions = self._find_regions()
             self._write_log()  # before the manifest: with that the dataset is finished, and nothing may fail any more
