@@ -6,7 +6,6 @@ Ray itself waits for minutes where nobody answers, and tells in pages what went 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import os
 import shutil
@@ -16,6 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Connection:
 
     def open(self) -> Machines:
         """Connects. Raises OptionError where Ray is missing, nobody answers, or somebody else than Ray does."""
-        if importlib.util.find_spec("ray") is None:
+        if find_spec("ray") is None:
             raise OptionError("--engine ray: Ray is not installed: pip install cuset[ray]")
         if self.address is not None:
             _knock(self.address)
