@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curate import cluster_work
-from curate.cluster_work import Place
+from curate.cluster_work import Place, measure_shard
 from curate.config import BuildConfig
 from curate.errors import ModelError
 from curate.score import StubScorer
 from curate.stages import measured
 
 DEADLY = "the deadly row"
-"""In a prompt: parsing it kills the process, where `parse_deadly` parses."""
+"""In a prompt: parsing it kills the process."""
 
 
 def _kill() -> None:
@@ -28,36 +27,35 @@ def _kill() -> None:
 
 
 def measure_deadly(config: BuildConfig, frame: pl.DataFrame) -> pl.DataFrame:
-    """Dies of the deadly row; once only, where it is not for good."""
-    rows = frame.filter(pl.col("reason").is_null() & (pl.col("prompt") == DEADLY))
-    once = Path(os.environ.get("CUSET_TEST_ONCE", "/nowhere"))
-    if len(rows):
-        _kill()
-    if once.exists():
-        once.unlink()
+    """`measured`, which dies of the deadly row."""
+    if frame.filter(pl.col("reason").is_null() & (pl.col("prompt") == DEADLY)).height:
         _kill()
     return measured(config, frame)
 
 
-def parse_deadly(batch: Mapping[str, np.ndarray], config: BuildConfig, place: Place) -> dict[str, np.ndarray]:
-    """`measure_shard` with the above; the file `once` beside the dataset's folder kills a process once."""
-    os.environ["CUSET_TEST_ONCE"] = str(place.parts.out.parent / "once")
-    cluster_work.measured = measure_deadly
-    return cluster_work.measure_shard(batch, config, place)
+def parse_killed_once(batch: Mapping[str, np.ndarray], config: BuildConfig, place: Place) -> dict[str, np.ndarray]:
+    """`measure_shard` in a process that is killed while the file `kill-worker` lies beside the dataset's folder."""
+    trap = place.parts.out.parent / "kill-worker"
+    if trap.exists():
+        trap.unlink()
+        _kill()
+    return measure_shard(batch, config, place)
 
 
-class Mortal(StubScorer):
-    """Its process dies while the file is there; of the first shard alone, where it is `once`."""
+class Faulty(StubScorer):
+    """A defect: no figures for the shortest sample of a shard. And its process is killed once, while the file is
+    there."""
 
-    def __init__(self, file: Path, once: bool) -> None:
-        self.file, self.once = file, once
+    def __init__(self, trap: Path) -> None:
+        self.trap = trap
 
     def score(self, samples: Sequence[Any], done: Any) -> Any:
-        if self.file.exists():
-            if self.once:
-                self.file.unlink()
+        if self.trap.exists():
+            self.trap.unlink()
             _kill()
-        return super().score(samples, done)
+        scores: list[Any] = super().score(samples, done)
+        scores[min(range(len(samples)), key=lambda n: len(samples[n][0]))] = None
+        return scores
 
 
 class Halting(StubScorer):
@@ -71,15 +69,6 @@ class Halting(StubScorer):
         if self.left < 0 and self.file.exists():
             raise ModelError("a sample of 9 tokens does not fit")
         return super().score(samples, done)
-
-
-class Faulty(StubScorer):
-    """A defect: it gives no figures for the shortest sample of a shard."""
-
-    def score(self, samples: Sequence[Any], done: Any) -> Any:
-        scores: list[Any] = super().score(samples, done)
-        scores[min(range(len(samples)), key=lambda n: len(samples[n][0]))] = None
-        return scores
 
 
 class Slow(StubScorer):

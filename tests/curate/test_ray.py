@@ -17,16 +17,21 @@ import numpy as np
 import polars as pl
 import pytest
 import ray_workers
-from conftest import pair
+from conftest import fenced, pair
 from test_build import contents, mixed_rows
 
-from curate import cluster, cluster_start, driver
+from curate import cluster, cluster_start, cluster_work
 from curate.build import run
 from curate.cluster_start import Connection
+from curate.cluster_work import Place, as_error, rows_file
 from curate.config import BuildConfig
 from curate.driver import build_dataset
 from curate.errors import CusetError, DatasetError, ModelError, OptionError
+from curate.frames import frame_of
+from curate.parts import Parts
 from curate.score import StubScorer
+from curate.sources import Row
+from curate.store import write_frame
 
 Write = Callable[..., Path]
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray warns of its own settings, in threads of its own
@@ -59,60 +64,22 @@ def config(two_processors: None, model_folder: Path) -> Callable[..., BuildConfi
 Make = Callable[..., BuildConfig]
 
 
-def test_every_byte_is_the_local_engines_that_of_a_poisoned_row_too(
-    config: Make, write_rows: Write, tmp_path: Path
+def test_every_byte_is_the_local_engines_whoever_is_killed(
+    config: Make, write_rows: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = write_rows(mixed_rows())
+    """A row on which a stage raises is among them."""
+    source, traps = write_rows(mixed_rows()), [tmp_path / "kill-worker", tmp_path / "kill-actor"]
+    faulty = ray_workers.Faulty(traps[1])
+    monkeypatch.setattr(cluster, "measure_shard", ray_workers.parse_killed_once)
     for engine in ("local", "ray"):
-        manifest = build_dataset(
-            config(source, tmp_path / engine, engine=engine, max_length=2000), ray_workers.Faulty()
-        )
-        assert manifest["counts"]["failed"] == 3, "one in each shard from which rows are scored"
-        assert manifest["counts"]["accepted"] == 2
+        manifest = build_dataset(config(source, tmp_path / engine, engine=engine, max_length=2000), faulty)
+        assert manifest["counts"]["failed"] == 2, "one in each shard from which rows are scored"
+        assert manifest["counts"]["accepted"] == 3
+        for trap in traps:
+            assert not trap.exists(), "nobody was killed"
+            trap.touch()
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
     assert {name.split("/")[0] for name in contents(tmp_path / "ray")} >= {"samples", "rejected", "regions"}
-
-
-def test_a_killed_worker_costs_no_row(
-    config: Make, write_rows: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write_rows([pair(n) for n in range(7)])
-    build_dataset(config(source, tmp_path / "local", engine="local"), StubScorer())
-    monkeypatch.setattr(cluster, "measure_shard", ray_workers.parse_deadly)
-    (tmp_path / "once").touch()
-    build_dataset(config(source, tmp_path / "ray"), StubScorer())
-    assert not (tmp_path / "once").exists(), "nobody was killed"
-    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
-
-
-def test_a_row_whose_process_always_dies_costs_that_row_alone(
-    config: Make, write_rows: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [pair(n) for n in range(5)]
-    rows[3]["prompt"] = ray_workers.DEADLY
-    source = write_rows(rows)
-    monkeypatch.setattr(cluster, "measure_shard", ray_workers.parse_deadly)
-    build_dataset(config(source, tmp_path / "ray"), StubScorer())
-    refused = pl.read_parquet(tmp_path / "ray" / "rejected" / "*.parquet")
-    assert refused.select("id", "stage", "reason", "detail").rows() == [("3", "parse", "failed", "its process died")]
-    monkeypatch.setattr(driver, "measured", ray_workers.measure_deadly)
-    build_dataset(config(source, tmp_path / "local", engine="local", jobs=2), StubScorer())
-    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
-
-
-def test_a_killed_actor_costs_no_row_and_one_that_always_dies_is_told(
-    config: Make, write_rows: Write, tmp_path: Path
-) -> None:
-    source = write_rows([pair(n) for n in range(7)])
-    build_dataset(config(source, tmp_path / "local", engine="local"), StubScorer())
-    trap = tmp_path / "trap"
-    trap.touch()
-    with pytest.raises(ModelError, match=r"has died 3 times over shard \d+ \(out of memory\?\): what is done is kept"):
-        build_dataset(config(source, tmp_path / "ray"), ray_workers.Mortal(trap, once=False))
-    assert not list((tmp_path / "ray" / ".cuset").glob("cluster-*"))
-    build_dataset(config(source, tmp_path / "ray"), ray_workers.Mortal(trap, once=True))
-    assert not trap.exists(), "nobody was killed"
-    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 
 def test_it_goes_on_by_shards_after_an_error_and_takes_scores_over(
@@ -152,30 +119,32 @@ main(run)
 """
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_a_stopped_build_at_an_address_goes_on_and_ends_with_the_same_bytes(
-    config: Make, write_rows: Write, model_folder: Path, tmp_path: Path, sent: signal.Signals, code: int
+    config: Make, write_rows: Write, model_folder: Path, tmp_path: Path
 ) -> None:
     import ray
 
-    source, out = write_rows([pair(n) for n in range(12)]), tmp_path / "ray"
+    source, out = write_rows([pair(n) for n in range(15)]), tmp_path / "ray"
     address = ray.get_runtime_context().gcs_address
     arguments = [sys.executable, "-c", CHILD, *map(str, (source, out, model_folder, address))]
-    child = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while child.poll() is None and not list(out.glob("samples/*.parquet")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    child.send_signal(sent)
-    said, complaint = child.communicate(timeout=60)
-    assert (child.returncode, said) == (code, ""), complaint
-    if sent == signal.SIGINT:
-        assert complaint.splitlines()[-1].startswith("interrupted; what is done is kept"), complaint
-        assert len(complaint.splitlines()) < 8, complaint
-    standing = {part: part.stat().st_mtime_ns for part in out.glob("samples/*.parquet")}
-    assert 0 < len(standing) < 4
+    standing: dict[Path, int] = {}
+    for sent, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
+        child = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 120
+        while child.poll() is None and len(list(out.glob("refused/*.parquet"))) <= len(standing):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        child.send_signal(sent)
+        said, complaint = child.communicate(timeout=60)
+        assert (child.returncode, said) == (code, ""), complaint
+        if sent == signal.SIGINT:
+            assert complaint.splitlines()[-1].startswith("interrupted; what is done is kept"), complaint
+            assert len(complaint.splitlines()) < 8, complaint
+        assert {part: part.stat().st_mtime_ns for part in standing} == standing, "what stands is not done again"
+        standing = {part: part.stat().st_mtime_ns for part in out.glob("refused/*.parquet")}
+        assert 0 < len(standing) < 5
     build_dataset(config(source, out, compile=False), StubScorer())
     build_dataset(config(source, tmp_path / "local", engine="local", compile=False), StubScorer())
-    assert {part: part.stat().st_mtime_ns for part in standing}.items() >= dict(list(standing.items())[:1]).items()
     assert contents(out) == contents(tmp_path / "local")
 
 
@@ -238,6 +207,42 @@ def test_what_the_cluster_has_not_is_refused(
 
 
 # -- without a cluster --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Of a build of which a process has the shard 0."""
+    folders = {name: tmp_path / name for name in ("parsed", "verdicts", "previous", "scratch")}
+    for folder in folders.values():
+        folder.mkdir()
+    return Place(Parts(tmp_path / "out"), **folders)
+
+
+FIRST = {"number": np.array([0])}
+
+
+def test_a_row_of_which_processes_die_costs_that_row_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_work, "measured", ray_workers.measure_deadly)
+    rows = [Row("s", str(n), (("user", ray_workers.DEADLY * (n == 1)), ("assistant", fenced()))) for n in range(3)]
+    write_frame(frame_of(rows, 0), rows_file(place.scratch, 0))
+    for _ in range(2):  # two processes that died of it
+        place.attempt("parse", 0)
+    answer = cluster_work.measure_shard(FIRST, BuildConfig(), place)
+    assert (answer["rows"][0], answer["error"][0]) == (3, b"")
+    parsed = pl.read_parquet(place.parsed / "000000.parquet")
+    assert parsed["reason"].to_list() == [None, "failed", None]
+    assert parsed["detail"].to_list() == [None, "its process died", None]
+    assert parsed["kernels"].to_list() == [1, None, 1]
+    assert not list(place.scratch.glob("attempt-*"))
+
+
+def test_a_shard_of_which_actors_die_is_told_and_not_tried_for_ever(place: Place, model_folder: Path) -> None:
+    actor = cluster_work.Annotate(BuildConfig(model=str(model_folder), device="cpu"), StubScorer(), place, 1)
+    for _ in range(3):
+        place.attempt("annotate", 0)
+    error = as_error(actor(FIRST)["error"][0])
+    assert isinstance(error, ModelError)
+    assert str(error).startswith("the process that scores has died 3 times over shard 0 (out of memory?)")
 
 
 @pytest.mark.parametrize(
