@@ -223,7 +223,8 @@ FIRST = {"number": np.array([0])}
 
 def test_a_row_of_which_processes_die_costs_that_row_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_work, "measured", ray_workers.measure_deadly)
-    rows = [Row("s", str(n), (("user", ray_workers.DEADLY * (n == 1)), ("assistant", fenced()))) for n in range(3)]
+    prompts = ("p", ray_workers.DEADLY, "p")
+    rows = [Row("s", str(n), n, prompt=prompt, response=fenced()) for n, prompt in enumerate(prompts)]
     write_frame(frame_of(rows, 0), rows_file(place.scratch, 0))
     for _ in range(2):  # two processes that died of it
         place.attempt("parse", 0)
