@@ -24,6 +24,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "compile_seconds": (0.1, 1e5), "execute_seconds": (0.1, 1e6), "near_duplicate": (0.3, 1), "tau": _SHARE,
     "lambda_": (0, 1e4), "window": (1, 2**31), "region_gap": (0, 2**31), "shard_rows": (1, 2**20), "jobs": (1, 1024),
     "actors": (1, 4096), "actor_gpus": (0, 1),
+    "shards": (1, 2**20),
 }  # fmt: skip
 """What numbers may be, where they are given."""
 
@@ -121,6 +122,11 @@ class BuildConfig:
     """Other tokens that may stand between two low-confidence sensitive tokens of one region."""
     shard_rows: int = 256
     """Rows that are held in memory, scored and written together."""
+    shards: int | None = None
+    """Build one of this many parts of the rows (--shard), as a job of its own; curate.merge joins them. Near-duplicates
+    stay until then."""
+    shard: int | None = None
+    """Which of them, from 0: every N-th run of --shard-rows rows, from the I-th on."""
     jobs: int | None = None
     """Processes that parse; without it: one for each core."""
     engine: Literal["local", "ray"] = "local"
@@ -143,6 +149,12 @@ class BuildConfig:
                 raise OptionError(f"--{field.rstrip('_').replace('_', '-')} {value}: must lie between {low} and {high}")
 
         self._check_engine()
+        if (self.shards is None) != (self.shard is None):
+            raise OptionError("--shards N and --shard I: give both, I from 0 to N - 1, or neither")
+        if self.shards is not None and self.shard is not None and not 0 <= self.shard < self.shards:
+            raise OptionError(
+                f"--shard {self.shard}: must lie between 0 and {self.shards - 1}, as --shards is {self.shards}"
+            )
         for license in self.allow_license:
             if re.search(r" (?:OR|AND) ", parse_option_license(license, "--allow-license")):
                 raise OptionError(f"--allow-license {license[:80]}: name one licence, and the option once for each")
@@ -170,6 +182,10 @@ class BuildConfig:
         topk = ("topk_ids", "topk_logprob") if self.topk else ()
         top20 = ("entropy_top20",) if self.entropy_top20 else ()
         return (*topk, *top20, *(("ref_logprob",) if self.reference else ()))
+
+    def part_of(self, row: int) -> int:
+        """The number of the part that a row goes to, which is given by its number in the order of reading."""
+        return row // self.shard_rows // (self.shards or 1)
 
     def options(self, *names: str) -> dict[str, object]:
         """The named fields, ready for JSON: what a stage declares that it depends on."""

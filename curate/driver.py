@@ -11,8 +11,6 @@ the shard alone.
 from __future__ import annotations
 
 import contextlib
-import json
-import platform
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,12 +34,11 @@ from curate.keys import plan_of, stage_keys
 from curate.manifest import write_manifest
 from curate.parts import Parts
 from curate.pool import cores, in_order
-from curate.progress import Reporter
-from curate.regions import NEEDS, NeutralMean, find_regions, region_rows
-from curate.schema import REGIONS
+from curate.progress import Reporter, write_log
+from curate.regions import write_regions
 from curate.sources import BUNDLED, Row, Source, open_sources, parse_spec
 from curate.stages import Context, asked_of_model, measured
-from curate.store import is_whole, part_files, read_part, replace_file, write_frame, write_part
+from curate.store import is_whole, part_files, read_part, write_frame
 from curate.summary import count_rows
 
 if TYPE_CHECKING:
@@ -52,9 +49,10 @@ __all__ = ["build_dataset", "default_out"]
 
 
 def default_out(config: BuildConfig) -> Path:
-    """data/build/NAME, after the first source."""
+    """data/build/NAME, after the first source, and which part of it is built."""
     first = parse_spec((config.source or (BUNDLED,))[0])
-    return Path("data") / "build" / (first.stem or "source")
+    part = "" if config.shards is None else f"-{config.shard}-of-{config.shards}"
+    return Path("data") / "build" / f"{first.stem or 'source'}{part}"
 
 
 def build_dataset(config: BuildConfig, scorer: Scorer | None = None) -> dict[str, Any]:
@@ -154,7 +152,9 @@ class _Build:
                 self._annotate(self._judge())
             counts = count_rows(self.out, read)
             regions = self._find_regions()
-            self._write_log()  # before the manifest: with that the dataset is finished, and nothing may fail any more
+            self.seconds["total"] = time.monotonic() - self.began
+            rate = self.reporter.tokens / max(self.seconds["annotate"], 1e-9) or None
+            write_log(self.out, self.seconds, rate)  # before the manifest: behind that nothing may fail any more
             manifest = write_manifest(self.out, self.config, inputs, keys, counts, regions)
             self.folder.close(self.parsed)
         return manifest
@@ -173,15 +173,17 @@ class _Build:
     # -- pass 1: read, extract, parse -------------------------------------------------------------------------------
 
     def _shards(self, sources: list[Source]) -> Iterator[tuple[int, pl.DataFrame]]:
+        """The rows in runs of `shard_rows`; of several jobs (`--shards`) each takes every N-th run."""
         rows: Iterator[Row] = (row for source in sources for row in source.rows())
         rows = islice(rows, self.config.limit)
-        first = 0
-        for number in range(10**9):
-            chunk = list(islice(rows, self.config.shard_rows))
-            if not chunk and number:  # an empty corpus still makes one, empty, part
+        jobs, own = self.config.shards or 1, self.config.shard or 0
+        size = self.config.shard_rows
+        for run in range(10**9):
+            chunk = list(islice(rows, size))
+            if run % jobs == own and (chunk or run == own):  # without a row there is still one, empty, part
+                yield run // jobs, frame_of(chunk, run * size)
+            if not chunk and run >= own:
                 return
-            yield number, frame_of(chunk, first)
-            first += len(chunk)
 
     def _parse(self, sources: list[Source]) -> int:
         """Measures every row that has not been measured yet; returns the number of rows read."""
@@ -255,42 +257,7 @@ class _Build:
     # -- pass 4: regions, below the mean of the whole build ---------------------------------------------------------
 
     def _find_regions(self) -> dict[str, Any]:
-        """Writes the parts of `regions`; returns the neutral mean, its tokens, and the number of regions."""
-        began, samples, count, failed = time.monotonic(), 0, 0, 0
-        neutral = NeutralMean()
-        parts = part_files(self.out / "samples")
-        for part in parts:
-            scored = read_part(part, columns=["logprob", "category", "in_code"])
-            neutral.add(scored)
-            samples += len(scored)
-        work = partial(find_regions, neutral_mean=neutral.value, gap=self.config.region_gap)
-        jobs = (self.config.jobs or cores()) if neutral.tokens and len(parts) > 1 else 1
-        with Reporter("regions", samples) as reporter:
-            for number, frame in in_order(work, self._with_blocks(parts), jobs):
-                rows = region_rows(frame)
-                write_part(rows, REGIONS, self.out / "regions" / f"part-{number:05d}.parquet")
-                count += len(rows)
-                failed += frame["regions"].null_count()
-                reporter.advance(rows=len(frame))
+        began = time.monotonic()
+        found = write_regions(self.out, part_files(self.parsed), self.config.region_gap, self.config.jobs)
         self.seconds["regions"] = time.monotonic() - began
-        return {"neutral_mean": neutral.value, "neutral_tokens": neutral.tokens, "found": count, "failed": failed}
-
-    def _with_blocks(self, parts: list[Path]) -> Iterator[tuple[int, pl.DataFrame]]:
-        """The samples of each part, and the code blocks that the parse pass found in them."""
-        for number, (part, parsed) in enumerate(zip(parts, part_files(self.parsed), strict=True)):
-            blocks = read_part(parsed, columns=["row", "sample_id", "blocks"]).unique("sample_id", keep="first")
-            frame = read_part(part, columns=list(NEEDS)).join(blocks, on="sample_id", how="left", maintain_order="left")
-            yield number, frame.with_columns(pl.lit(None, pl.String).alias(c) for c in ("stage", "reason", "detail"))
-
-    # -- the end ----------------------------------------------------------------------------------------------------
-
-    def _write_log(self) -> None:
-        """Timings up to the manifest, and the machine: the one file that may differ between two runs."""
-        content = {
-            "seconds": {**self.seconds, "total": time.monotonic() - self.began},
-            "tokens_per_second": self.reporter.tokens / max(self.seconds["annotate"], 1e-9) or None,
-            "processor": platform.processor() or platform.machine(),
-            "cores": cores(),
-            "platform": platform.platform(),
-        }
-        replace_file(self.out / "build.log.json", json.dumps(content, indent=2).encode())
+        return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ import polars as pl
 from curate.compiling import NO_COMPILER, CompileResult, CompileSettings, check_all, compilable_texts
 from curate.config import BuildConfig
 from curate.contamination import References
-from curate.duplicates import FINGERPRINT, Fingerprint, find_duplicates
+from curate.copies import Copy, find_copies, judge_copies
+from curate.duplicates import FINGERPRINT, Fingerprint
 from curate.executing import Runner
 from curate.filters import FILTERS, actions
 from curate.frames import each_row, flag, refuse
@@ -48,7 +49,6 @@ COMPILED: dict[str, pl.DataType] = {
 _VERDICT = ("row", "stage", "reason", "detail", "evidence", "flags", *COMPILED, "execute_status", "execute_output")
 _ROUNDS = 8
 """Searches for copies at most; a second one is needed where the kept one of some copies is refused by the tokeniser."""
-_KINDS = {"exact_code": "same_code", "renamed": "renamed_code", "near": "near_duplicate"}
 
 
 class Judge:
@@ -159,46 +159,33 @@ class Judge:
 
     def _find_copies(self) -> None:
         """Refuses or marks the worse rows of each group of alike ones, and any second row of one sample_id."""
-        chosen = actions(self.config.filter)
         copies = self._copies()
         seen: dict[str, int] = {}
         for number, path in enumerate(self.parsed):
             frame = self.verdict(number).with_columns(read_part(path, columns=["sample_id"])["sample_id"])
-            refusals: dict[int, tuple[str, str, str]] = {}
-            marks: dict[str, dict[int, str]] = {reason: {} for reason in _KINDS.values()}
-            for row, identity in frame.filter(pl.col("reason").is_null()).select("row", "sample_id").iter_rows():
-                kept_row, kept_id, reason, similarity = copies.get(row, (None, None, "", 0.0))
-                if kept_id == identity:
-                    refusals[row] = ("duplicates", "exact_duplicate", f"of {identity}, row {kept_row}")
-                elif kept_id is not None and chosen[reason] == "refuse":
-                    refusals[row] = ("duplicates", reason, f"of {kept_id}, similarity {similarity:.3f}")
-                elif seen.setdefault(identity, row) != row:
-                    refusals[row] = ("duplicates", "exact_duplicate", f"of {identity}, row {seen[identity]}")
-                elif kept_id is not None and chosen[reason] == "mark":
-                    marks[reason][row] = f"of {kept_id}, similarity {similarity:.3f}"
-            for reason, details in marks.items():
-                frame = flag(frame, reason, _by_row(frame, details))
-            frame = refuse(frame, refusals)
+            frame = judge_copies(frame, copies, self.config, seen)
             write_frame(frame.select(_VERDICT), self._path(number))
             self.left += frame["reason"].null_count()
         for path in self.folder.glob("bands.*"):
             path.unlink()
 
-    def _copies(self) -> dict[int, tuple[int, str, str, float]]:
-        """(row, sample_id, reason, similarity) of the row that each copy is one of.
+    def _copies(self) -> dict[int, Copy]:
+        """The row that each copy is one of.
 
         Rows that the tokeniser will refuse are not compared, so that they take no copy along. Tokens are counted for
-        those alone that others were found to be copies of and, where one of these is refused, for its copies.
+        those alone that others were found to be copies of and, where one of these is refused, for its copies. A build
+        of some of the rows (`--shards`) leaves to `curate.merge` what is up to all rows: near-duplicates, and copies of
+        one shape where it matters whether they are renamed.
         """
+        chosen = actions(self.config.filter)
+        if self.config.shards is not None and chosen["same_code"] != chosen["renamed_code"]:
+            return {}
         database = self.folder / "bands.duckdb"
+        threshold = self.config.near_duplicate if self.config.shards is None else None
         counted: set[int] = set()
         left_out: set[int] = set()
         for _ in range(_ROUNDS):
-            copies = {
-                row: (kept_row, kept_id, _KINDS[kind], similarity)
-                for part in find_duplicates(self._standing(left_out), database, self.config.near_duplicate)
-                for row, kept_row, kept_id, kind, similarity in part.iter_rows()
-            }
+            copies = find_copies(self._standing(left_out), database, threshold)
             kept = {kept_row for kept_row, *_ in copies.values()} - counted
             refused = self._refused_later(kept)
             if not refused:
@@ -212,7 +199,7 @@ class Judge:
         """Those of the rows that are no sample or too long a one."""
         found = set()
         limit = self.config.max_length if actions(self.config.filter)["too_long"] == "refuse" else None
-        for number in sorted({row // self.config.shard_rows for row in rows}):
+        for number in sorted({self.config.part_of(row) for row in rows}):
             frame = read_part(self.parsed[number], columns=["row", "messages", "blocks"])
             for row in frame.filter(pl.col("row").is_in(rows)).iter_rows(named=True):
                 try:
@@ -259,10 +246,6 @@ def judged(frame: pl.DataFrame, verdict: pl.DataFrame) -> pl.DataFrame:
     """The measured rows of a shard with the verdicts on them, as they lie in the shard's file below `verdicts`."""
     columns = [c for c in frame.columns if c == "row" or c not in _VERDICT]
     return frame.select(columns).join(verdict, on="row", how="left", maintain_order="left")
-
-
-def _by_row(frame: pl.DataFrame, details: Mapping[int, str]) -> pl.Series:
-    return pl.Series([details.get(row) for row in frame["row"]], dtype=pl.String)
 
 
 def _match(references: References, config: BuildConfig, frame: pl.DataFrame) -> pl.DataFrame:

@@ -22,7 +22,7 @@ def _hash(spec: object) -> str:
 _REGIONS_VERSION = 1
 _READ_OPTIONS = ("map", "license", "limit")
 _JUDGE_OPTIONS = ("compile", "arch", "compile_seconds", "execute_seconds", "near_duplicate")
-INPUTS = ("sources", "model", "tokenizer", "scorer", "reference", "compilers", "against", "execute")
+INPUTS = ("sources", "model", "tokenizer", "scorer", "reference", "compilers", "against", "execute", "merged")
 """What beside its options a build starts from, where it has it; the manifest says each."""
 _MODELS = ("model", "tokenizer", "scorer", "reference")
 
@@ -33,7 +33,9 @@ def stage_keys(config: BuildConfig, inputs: Mapping[str, Any]) -> dict[str, str]
     `inputs` is what a build starts from (INPUTS): fingerprints of the sources, identity of models and scorer. The
     thresholds of the early filters are left out of the parse pass, which does not know them, and come in behind it.
     """
-    keys = {"read": _hash([inputs["sources"], config.options(*_READ_OPTIONS)])}
+    some = [config.options("shards", "shard")] if config.shards is not None else []
+    merged = [inputs["merged"]] if "merged" in inputs else []
+    keys = {"read": _hash([inputs["sources"], config.options(*_READ_OPTIONS), *some, *merged])}
     before = keys["read"]
     for stage in PARSE_STAGES:
         before = keys[stage.name] = _hash([stage.name, stage.version, config.options(*stage.options), before])

@@ -5,14 +5,20 @@ To standard error.
 
 from __future__ import annotations
 
+import json
+import platform
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from curate.console import stderr
+from curate.pool import cores
+from curate.store import replace_file
 
-__all__ = ["Reporter"]
+__all__ = ["Reporter", "write_log"]
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -77,3 +83,16 @@ class Reporter:
         elif time.monotonic() - self.last_line > _SECONDS_BETWEEN_LINES:
             self.last_line, self.printed = time.monotonic(), self.rows
             stderr.print(self.line())
+
+
+def write_log(out: Path, seconds: Mapping[str, float], tokens_per_second: float | None = None) -> None:
+    """Writes build.log.json: timings up to the manifest, and the machine; the one file that may differ between two
+    runs."""
+    content = {
+        "seconds": dict(seconds),
+        "tokens_per_second": tokens_per_second,
+        "processor": platform.processor() or platform.machine(),
+        "cores": cores(),
+        "platform": platform.platform(),
+    }
+    replace_file(out / "build.log.json", json.dumps(content, indent=2).encode())

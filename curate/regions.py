@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +23,49 @@ from numpy import ndarray as Array
 from curate.extract import CodeBlock
 from curate.frames import each_row
 from curate.measure import code_blocks
+from curate.pool import cores, in_order
+from curate.progress import Reporter
 from curate.schema import REGIONS, SAMPLES
+from curate.store import part_files, read_part, write_part
 from curate.syntax import parse_cuda
 from curate.syntax.enclosing import enclosing_nodes
 
-__all__ = ["NEEDS", "NeutralMean", "find_regions", "region_id", "region_rows", "token_runs"]
+__all__ = ["NEEDS", "NeutralMean", "find_regions", "region_id", "region_rows", "token_runs", "write_regions"]
 
 NEEDS = ("sample_id", "response", "char_start", "char_end", "logprob", "category", "location", "in_code")
 """The columns of `samples` that regions are made of; beside them the `blocks` that extraction found."""
+
+
+def write_regions(out: Path, measured: Sequence[Path], gap: int, jobs: int | None) -> dict[str, Any]:
+    """Writes the parts of `regions` of the dataset in `out`; returns the neutral mean, its tokens, the regions' number.
+
+    `measured` holds for each part of `samples` a file with the `blocks` of its rows, by `sample_id`.
+    """
+    samples, count, failed = 0, 0, 0
+    neutral = NeutralMean()
+    parts = part_files(out / "samples")
+    for part in parts:
+        scored = read_part(part, columns=["logprob", "category", "in_code"])
+        neutral.add(scored)
+        samples += len(scored)
+    work = partial(find_regions, neutral_mean=neutral.value, gap=gap)
+    jobs = (jobs or cores()) if neutral.tokens and len(parts) > 1 else 1
+    with Reporter("regions", samples) as reporter:
+        for number, frame in in_order(work, _with_blocks(parts, measured), jobs):
+            rows = region_rows(frame)
+            write_part(rows, REGIONS, out / "regions" / f"part-{number:05d}.parquet")
+            count += len(rows)
+            failed += frame["regions"].null_count()
+            reporter.advance(rows=len(frame))
+    return {"neutral_mean": neutral.value, "neutral_tokens": neutral.tokens, "found": count, "failed": failed}
+
+
+def _with_blocks(parts: Sequence[Path], measured: Sequence[Path]) -> Iterator[tuple[int, pl.DataFrame]]:
+    """The samples of each part, and the code blocks that were found in them."""
+    for number, (part, found) in enumerate(zip(parts, measured, strict=True)):
+        blocks = read_part(found, columns=["row", "sample_id", "blocks"]).unique("sample_id", keep="first")
+        frame = read_part(part, columns=list(NEEDS)).join(blocks, on="sample_id", how="left", maintain_order="left")
+        yield number, frame.with_columns(pl.lit(None, pl.String).alias(c) for c in ("stage", "reason", "detail"))
 
 
 class NeutralMean:

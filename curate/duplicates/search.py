@@ -51,7 +51,7 @@ _GIVEN = 50_000
 
 
 def find_duplicates(
-    frames: Iterable[pl.DataFrame], database: Path, threshold: float = THRESHOLD, memory: str = "512MB"
+    frames: Iterable[pl.DataFrame], database: Path, threshold: float | None = THRESHOLD, memory: str = "512MB"
 ) -> Iterator[pl.DataFrame]:
     """The rows that are copies, as frames of `DUPLICATES` by `row`.
 
@@ -63,7 +63,8 @@ def find_duplicates(
     refused where it is itself at least `threshold` similar to a kept row, and then names the most similar one. So no
     chain of small changes removes a row that is unlike everything that is kept, and of two similar rows the better
     one stays. Rows of one `shape_hash` share their fate: all but the best are refused at once. Neither the order of
-    the rows nor the number of frames changes the result. Cost: n rows times the kept rows that share a band.
+    the rows nor the number of frames changes the result. Cost: n rows times the kept rows that share a band. Without
+    a threshold (None) only rows of one `shape_hash` are copies.
     """
     if not _PLAIN.fullmatch(str(database)):  # DuckDB reads a ? or a backslash in a path as its own
         with tempfile.TemporaryDirectory(prefix="cuset-bands-") as folder:
@@ -87,7 +88,8 @@ def find_duplicates(
             create table index_bands (band ubigint, kept bigint);
         """)
         with sketches.open("rb") as file:
-            _search(connection, _Sketches(file.fileno()), threshold)
+            if threshold is not None:
+                _search(connection, _Sketches(file.fileno()), threshold)
         yield from _result(connection)
 
 

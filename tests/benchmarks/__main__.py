@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [--only NAME]`: every measurement once, as one table. About ten minutes, two idle
+"""`python -m tests.benchmarks [--only NAME]`: every measurement once, as one table. About twenty minutes, two idle
 cores."""
 
 from __future__ import annotations
