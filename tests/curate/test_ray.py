@@ -104,7 +104,7 @@ def test_it_goes_on_by_shards_after_an_error_and_takes_scores_over(
 
 
 CHILD = """
-import sys
+import signal, sys
 from pathlib import Path
 from curate import BuildConfig, build_dataset
 from curate.console import main
@@ -115,6 +115,7 @@ def run(arguments):
     build_dataset(BuildConfig(source=(source,), out=Path(out), model=model, shard_rows=3, jobs=2, compile=False,
                               engine="ray", ray_address=address), Slow())
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's job in the background ignores
 main(run)
 """
 
