@@ -68,6 +68,8 @@ class Connection:
             except ImportError as error:
                 raise OptionError(f"--engine ray: cannot be loaded ({error}): pip install cuset[ray]") from error
             logging.getLogger("ray").setLevel(logging.ERROR)
+            if self.address is not None and ray.is_initialized():
+                raise OptionError("--ray-address: this process is connected to a cluster already: ray.shutdown() first")
             if not ray.is_initialized():
                 with _silent():
                     self._open(ray)
@@ -83,20 +85,28 @@ class Connection:
             if self.address is not None:
                 ray.init(address=self.address, **common)
             else:
-                # below /tmp where there is one: the paths of its sockets must not be long
-                self._folder = Path(
-                    tempfile.mkdtemp(prefix="cuset-ray-", dir="/tmp" if Path("/tmp").is_dir() else None)
-                )
+                self._start(ray, common)
+        except (Exception, SystemExit) as error:
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            what = "no cluster can be started here" if self.address is None else f"--ray-address {self.address}"
+            raise OptionError(f"--engine ray: {what}: {said}") from error
+        finally:
+            self._ours = True
+
+    def _start(self, ray: Any, common: dict[str, Any]) -> None:
+        near = "/tmp" if Path("/tmp").is_dir() else None  # the paths of its sockets must not be long
+        self._folder = Path(tempfile.mkdtemp(prefix="cuset-ray-", dir=near))
+        for again in (False, True):  # Ray waits for half a minute, which on a busy machine may be too short
+            try:
                 ray.init(
                     address="local", num_cpus=cores(), include_dashboard=False, object_store_memory=_STORE_BYTES,
                     _temp_dir=str(self._folder), **common,
                 )  # fmt: skip
-        except (Exception, SystemExit) as error:
-            self.close()
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-            what = "no cluster can be started here" if self.address is None else f"--ray-address {self.address}"
-            raise OptionError(f"--engine ray: {what}: {said}") from error
-        self._ours = True
+                return
+            except Exception:
+                ray.shutdown()
+                if again:
+                    raise
 
     def close(self) -> None:
         """Ends the connection, and the cluster with it where it was started here."""
