@@ -29,6 +29,13 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 
 """How a client opens HTTP/2, which Ray speaks, with empty SETTINGS; RFC 9113, section 3.4."""
 _STORE_BYTES = 2**28
 """Of shared memory that a cluster of our own takes: nothing but numbers goes through it."""
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a task without GPUs sees none
+    "RAY_worker_niceness": "0",  # as high as the processes of the local engine
+}
+"""Of Ray's own, in the environment before it is imported."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +65,8 @@ class Connection:
             raise OptionError("--engine ray: Ray is not installed: pip install cuset[ray]")
         if self.address is not None:
             _knock(self.address)
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # a task without GPUs sees none
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
         with quiet():
             try:
                 import ray
