@@ -22,7 +22,7 @@ _OF_THE_READING = ("map", "license", "limit", "shards", "shard")
 _LAYOUT = ("shard_rows",)
 _CONTENT = {"model": ("sha256",), "reference": ("sha256",)}
 """What of an identity decides, where both have it: the same weights may lie under two names."""
-_OPTION = {"model": "--model", "tokenizer": "the tokenizer", "scorer": "the arithmetic of the scores",
+_OPTION = {"tokenizer": "the tokenizer", "model": "--model", "scorer": "the arithmetic of the scores",
            "reference": "--reference", "against": "--against", "execute": "--execute"}  # fmt: skip
 _SHOWN = 120
 

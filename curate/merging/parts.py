@@ -128,7 +128,7 @@ def tables(
         whole = part.accepted().drop("flags").join(verdicts, on="row", how="left", maintain_order="left")
         result["samples"] = whole.filter(pl.col("reason").is_null())
         lost = whole.filter(pl.col("reason").is_not_null()).with_columns(
-            pl.coalesce("execute_output", "compile_log").alias("evidence"), pl.lit(None, pl.String).alias("raw")
+            pl.coalesce("execute_output", "compile_log").alias("evidence"), pl.lit("").alias("raw")
         )
     for table, path in (("rejected", part.rejected), ("refused", part.refused or part.rejected)):
         old = part.refusals(path)
