@@ -23,6 +23,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_number_table_share": _SHARE, "max_repeated_line_share": _SHARE, "max_non_ascii_share": _SHARE,
     "compile_seconds": (0.1, 1e5), "execute_seconds": (0.1, 1e6), "near_duplicate": (0.3, 1), "tau": _SHARE,
     "lambda_": (0, 1e4), "window": (1, 2**31), "region_gap": (0, 2**31), "shard_rows": (1, 2**20), "jobs": (1, 1024),
+    "actors": (1, 4096), "actor_gpus": (0, 1),
     "shards": (1, 2**20),
 }  # fmt: skip
 """What numbers may be, where they are given."""
@@ -128,6 +129,15 @@ class BuildConfig:
     """Which of them, from 0: every N-th run of --shard-rows rows, from the I-th on."""
     jobs: int | None = None
     """Processes that parse; without it: one for each core."""
+    engine: Literal["local", "ray"] = "local"
+    """local: processes of this machine. ray: a Ray cluster (`pip install cuset[ray]`), started here for the build or
+    found at --ray-address; all its machines must see the folder --out, and the model, under the same path."""
+    ray_address: str | None = None
+    """HOST:PORT of a running cluster's head, as `ray start --head` says it."""
+    actors: int | None = None
+    """Processes of the cluster that hold the model; without it: one for each GPU, or else one for each machine."""
+    actor_gpus: float | None = None
+    """GPUs that each of them takes: 1, a share of one (0.5), or 0; without it: 1 where the cluster has GPUs."""
     overwrite: bool = False
     """Replace another dataset that stands at --out; the same build goes on where it was, or stands."""
 
@@ -138,6 +148,7 @@ class BuildConfig:
             if value is not None and not low <= value <= high:
                 raise OptionError(f"--{field.rstrip('_').replace('_', '-')} {value}: must lie between {low} and {high}")
 
+        self._check_engine()
         if (self.shards is None) != (self.shard is None):
             raise OptionError("--shards N and --shard I: give both, I from 0 to N - 1, or neither")
         if self.shards is not None and self.shard is not None and not 0 <= self.shard < self.shards:
@@ -150,6 +161,19 @@ class BuildConfig:
         if self.skip_scoring and self.extra_scores:
             raise OptionError(
                 "--skip-scoring: --topk, --entropy-top20 and --reference are scores; leave one or the other"
+            )
+
+    def _check_engine(self) -> None:
+        for field in ("ray_address", "actors", "actor_gpus"):
+            if self.engine != "ray" and getattr(self, field) is not None:
+                raise OptionError(f"--{field.replace('_', '-')}: goes with --engine ray; give both or neither")
+        if self.ray_address is not None and not re.fullmatch(r"[^\s/]+:\d{1,5}", self.ray_address):
+            raise OptionError(
+                f"--ray-address {self.ray_address[:100]}: give HOST:PORT, as `ray start --head` says it (port 6379)"
+            )
+        if self.engine == "ray" and (self.device not in {"auto", "cpu"} or (self.device == "cpu" and self.actor_gpus)):
+            raise OptionError(
+                f"--device {self.device}: --engine ray scores on the GPUs that --actor-gpus takes; 0: on processors"
             )
 
     @property

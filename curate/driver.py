@@ -10,9 +10,10 @@ the shard alone.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -31,21 +32,17 @@ from curate.frames import frame_of
 from curate.judge import Judge
 from curate.keys import plan_of, stage_keys
 from curate.manifest import write_manifest
+from curate.parts import Parts
 from curate.pool import cores, in_order
 from curate.progress import Reporter, write_log
 from curate.regions import write_regions
-from curate.schema import SHARD_TABLES, table_columns
 from curate.sources import BUNDLED, Row, Source, open_sources, parse_spec
-from curate.stages import (
-    MODEL_STAGES,
-    PARSE_STAGES,
-    Context,
-    run_stages,
-)
-from curate.store import is_whole, part_files, read_part, write_frame, write_part
+from curate.stages import Context, asked_of_model, measured
+from curate.store import is_whole, part_files, read_part, write_frame
 from curate.summary import count_rows
 
 if TYPE_CHECKING:
+    from curate.cluster import Cluster
     from curate.score import Scorer
 
 __all__ = ["build_dataset", "default_out"]
@@ -77,8 +74,15 @@ class _Build:
         self.scorer = scorer
         self.context = Context(config, scorer, self._advance)
         self.reporter = Reporter("", None)
+        self.parts = Parts(self.out, config.extra_scores)
+        self.cluster: Cluster | None = None
+        self.ending = contextlib.ExitStack()
 
     def run(self) -> dict[str, Any]:
+        with self.ending:
+            return self._run()
+
+    def _run(self) -> dict[str, Any]:
         """All that may be refused is refused before the folder is touched: sources, tokenizer, model, options."""
         self._keep_apart()
         if self.config.execute is not None:
@@ -92,7 +96,7 @@ class _Build:
             "tokenizer": self.context.encoder.identity(),
         }
         if not self.config.skip_scoring:
-            inputs["scorer"] = self.context.scorer_identity()
+            inputs["scorer"] = {} if self.config.engine == "ray" else self.context.scorer_identity()
         if self.context.reference is not None:
             inputs["reference"] = self.context.reference.identity()
         if self.config.compile:
@@ -102,15 +106,25 @@ class _Build:
             inputs["against"] = self.references.identity()
         if self.config.execute is not None:
             inputs["execute"] = command_identity(self.config.execute)
+        if self.config.engine == "ray":
+            inputs |= self._cluster(inputs)
         keys = stage_keys(self.config, inputs)
         plan = plan_of(self.config, inputs, keys)
-        self.annotator = self._annotator()
-        try:
+        if self.cluster is None:
+            self.annotator = self._annotator()
+            self.ending.callback(self.annotator.stop)
             if self.folder.plan is None and not self.config.skip_scoring:
                 self.annotator.start()  # a model that cannot be loaded is told before the first row is read
-            return self._build(sources, inputs, keys, plan)
-        finally:
-            self.annotator.stop()
+        return self._build(sources, inputs, keys, plan)
+
+    def _cluster(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Starts the engine `ray`; returns who scores there. That is to be asked there: this machine may be another."""
+        from curate.cluster import Cluster
+
+        self.cluster = Cluster(self.config, self.scorer, self.folder)
+        self.ending.callback(self.cluster.stop)
+        self.cluster.start()
+        return self.cluster.introduced(inputs, load=self.folder.plan is None and not self.config.skip_scoring)
 
     def _parameters(self) -> int | None:
         """The size of the model; None where it scores nothing."""
@@ -134,11 +148,12 @@ class _Build:
         with self.folder.locked():
             self.folder.open(plan, overwrite=self.config.overwrite)
             self.parsed = self.folder.journal / f"parsed-{keys['parse']}-{self.config.shard_rows}"
-            read = self._parse(sources)
-            if [s.fingerprint() for s in sources] != inputs["sources"]:
-                shutil.rmtree(self.parsed)  # rows of two states of the file, under the key of one
-                raise SourceError("a source has changed while it was read: run the build again with --overwrite")
-            self._annotate(self._judge())
+            with contextlib.nullcontext() if self.cluster is None else self.cluster.at_work(self.parsed):
+                read = self._parse(sources)
+                if [s.fingerprint() for s in sources] != inputs["sources"]:
+                    shutil.rmtree(self.parsed)  # rows of two states of the file, under the key of one
+                    raise SourceError("a source has changed while it was read: run the build again with --overwrite")
+                self._annotate(self._judge())
             counts = count_rows(self.out, read)
             regions = self._find_regions()
             self.seconds["total"] = time.monotonic() - self.began
@@ -190,12 +205,16 @@ class _Build:
                     yield number, frame
 
         with Reporter("parse", None) as self.reporter:
-            jobs = self.config.jobs or cores()
-            for number, frame in in_order(partial(_measure, self.config), missing(), jobs):
-                write_frame(frame, self.parsed / f"{number:06d}.parquet")
-                self.reporter.advance(rows=len(frame))
+            finished = self._measured(missing()) if self.cluster is None else self.cluster.measured(missing())
+            for rows in finished:
+                self.reporter.advance(rows=rows)
         self.seconds["parse"] = time.monotonic() - began
         return read
+
+    def _measured(self, shards: Iterator[tuple[int, pl.DataFrame]]) -> Iterator[int]:
+        for number, frame in in_order(partial(measured, self.config), shards, self.config.jobs or cores()):
+            write_frame(frame, self.parsed / f"{number:06d}.parquet")
+            yield len(frame)
 
     # -- pass 2: filters and duplicates, over all rows --------------------------------------------------------------
 
@@ -213,28 +232,31 @@ class _Build:
         began = time.monotonic()
         with Reporter("annotate" if self.config.skip_scoring else "score", judge.left) as self.reporter:
             self.finished = 0
-            for number, frame in self.annotator.run(self._not_annotated(judge)):
-                for table, rows in _tables(frame).items():
-                    columns = table_columns(table, self.config.extra_scores)
-                    write_part(rows, columns, self._part(table, number))
-                self._finish(_went_on(frame))
+            left = self._not_annotated(judge)
+            finished = self._annotated(judge, left) if self.cluster is None else self.cluster.annotated(list(left))
+            for rows, tokens in finished:
+                self.reporter.advance(tokens=tokens)
+                self._finish(rows)
         self.seconds["annotate"] = time.monotonic() - began
 
-    def _not_annotated(self, judge: Judge) -> Iterator[tuple[int, pl.DataFrame]]:
-        """The measured shards whose parts do not stand yet, judged."""
-        for number, path in enumerate(part_files(self.parsed)):
-            if all(is_whole(self._part(table, number)) for table in SHARD_TABLES):
+    def _not_annotated(self, judge: Judge) -> Iterator[int]:
+        """The shards whose parts do not stand yet."""
+        for number in range(len(part_files(self.parsed))):
+            if self.parts.stand(number):
                 self._finish(judge.verdict(number)["reason"].null_count())
             else:
-                yield number, judge.apply(number, read_part(path))
+                yield number
+
+    def _annotated(self, judge: Judge, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+        paths = part_files(self.parsed)
+        for number, frame in self.annotator.run((n, judge.apply(n, read_part(paths[n]))) for n in numbers):
+            self.parts.write(number, frame)
+            yield asked_of_model(frame), 0  # the tokens have been told, pass for pass
 
     def _finish(self, rows: int) -> None:
         """Counts the rows of a finished shard, those included whose scores no model had to give."""
         self.finished += rows
         self.reporter.advance(rows=max(0, self.finished - self.reporter.rows))
-
-    def _part(self, table: str, number: int) -> Path:
-        return self.out / table / f"part-{number:05d}.parquet"
 
     # -- pass 4: regions, below the mean of the whole build ---------------------------------------------------------
 
@@ -243,18 +265,3 @@ class _Build:
         found = write_regions(self.out, part_files(self.parsed), self.config.region_gap, self.config.jobs)
         self.seconds["regions"] = time.monotonic() - began
         return found
-
-
-def _measure(config: BuildConfig, frame: pl.DataFrame) -> pl.DataFrame:
-    return run_stages(PARSE_STAGES, frame, Context(config))
-
-
-def _went_on(frame: pl.DataFrame) -> int:
-    """How many rows of an annotated shard the stages of the model were asked for."""
-    return int((frame["stage"].is_null() | frame["stage"].is_in([s.name for s in MODEL_STAGES])).sum())
-
-
-def _tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """The rows of a finished shard as the tables of the dataset."""
-    out = frame.filter(pl.col("reason").is_not_null()).with_columns(pl.col("row").cast(pl.String).alias("id"))
-    return {"samples": frame.filter(pl.col("reason").is_null()), "rejected": out, "refused": out}

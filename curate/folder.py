@@ -3,6 +3,7 @@
 OUT/.cuset/lock         held while a build or a reweighing runs
 OUT/.cuset/plan.json    what is being built, or was: the keys of the stages
 OUT/.cuset/parsed-KEY/  shards after the parse pass; kept, so that a changed threshold parses nothing again
+OUT/.cuset/cluster-ID/  what the machines of a Ray cluster write before it has its place, while they work
 OUT/.cuset/previous/    parts of an earlier build whose scores still hold, while they are being rewritten
 """
 

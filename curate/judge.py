@@ -35,7 +35,7 @@ from curate.stages import JUDGED_EARLY, run_filters
 from curate.store import part_files, read_part, write_frame
 from curate.tokens import Encoder, Untokenisable
 
-__all__ = ["COMPILED", "Judge"]
+__all__ = ["COMPILED", "Judge", "judged"]
 
 Numbered = tuple[int, pl.DataFrame]
 
@@ -100,8 +100,7 @@ class Judge:
 
     def apply(self, number: int, frame: pl.DataFrame) -> pl.DataFrame:
         """The measured rows of a shard with their verdicts."""
-        columns = [c for c in frame.columns if c == "row" or c not in _VERDICT]
-        return frame.select(columns).join(self.verdict(number), on="row", how="left", maintain_order="left")
+        return judged(frame, self.verdict(number))
 
     def _path(self, number: int) -> Path:
         return self.verdicts / f"{number:06d}.parquet"
@@ -241,6 +240,12 @@ class Judge:
         frame = each_row(frame, "execute", ["blocks", "has_main"], compute, columns)
         frame = frame.with_columns(evidence=pl.coalesce("execute_output", "evidence"))
         return run_filters(["execute"], frame, self.config)
+
+
+def judged(frame: pl.DataFrame, verdict: pl.DataFrame) -> pl.DataFrame:
+    """The measured rows of a shard with the verdicts on them, as they lie in the shard's file below `verdicts`."""
+    columns = [c for c in frame.columns if c == "row" or c not in _VERDICT]
+    return frame.select(columns).join(verdict, on="row", how="left", maintain_order="left")
 
 
 def _match(references: References, config: BuildConfig, frame: pl.DataFrame) -> pl.DataFrame:

@@ -19,9 +19,9 @@ from curate.store import attach_views, part_files, read_part, replace_file
 from curate.summary import findings
 from curate.taxonomy import CATEGORIES, LOCATIONS
 
-__all__ = ["count_sources", "file_sha256", "list_files", "manifest_tag", "write_manifest"]
+__all__ = ["PACKAGES", "count_sources", "file_sha256", "list_files", "manifest_tag", "write_manifest"]
 
-_PACKAGES = (
+PACKAGES = (
     "cuset",
     "torch",
     "transformers",
@@ -32,7 +32,12 @@ _PACKAGES = (
     "polars",
     "pyarrow",
 )
-_NOT_OF_THE_DATA = ("source", "out", "against", "execute", "model", "reference", "device", "jobs", "overwrite")
+"""Those whose version may change a byte of a dataset."""
+
+_NOT_OF_THE_DATA = (
+    "source", "out", "against", "execute", "model", "reference", "device", "jobs", "overwrite", "engine", "ray_address",
+    "actors", "actor_gpus",
+)  # fmt: skip
 """Options that leave no mark in the data, or hold paths of this machine; sources and models are named by content
 instead, devices by their kind (`scorer`)."""
 
@@ -56,7 +61,7 @@ def write_manifest(
         "config": options,
         "config_hash": hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:16],
         "stage_keys": dict(keys),
-        "versions": {name: version(name) for name in _PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES},
         **inputs,
         "counts": dict(counts),
         "rows": count_sources(out),

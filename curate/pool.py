@@ -15,7 +15,7 @@ import polars as pl
 
 from curate.frames import FAILED, refuse
 
-__all__ = ["cores", "follow_parent", "in_order"]
+__all__ = ["cores", "follow_parent", "in_order", "row_by_row"]
 
 Work = Callable[[pl.DataFrame], pl.DataFrame]
 
@@ -77,14 +77,15 @@ def _next(
     try:
         yield number, future.result()
     except BrokenProcessPool:
-        yield number, _row_by_row(work, frame)
+        yield number, row_by_row(work, frame)
         pool.shutdown(wait=False, cancel_futures=True)
         pool = _pool(jobs)
         waiting.extend([(n, f, pool.submit(work, f)) for n, f, _ in [waiting.popleft() for _ in range(len(waiting))]])
     return pool
 
 
-def _row_by_row(work: Work, frame: pl.DataFrame) -> pl.DataFrame:
+def row_by_row(work: Work, frame: pl.DataFrame) -> pl.DataFrame:
+    """`work` over every row in another process; a row that it dies of is refused as failed."""
     parts = []
     pool = _pool(1)
     for row in frame.iter_slices(1):

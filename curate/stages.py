@@ -39,6 +39,8 @@ __all__ = [
     "STAGE_ORDER",
     "Context",
     "Stage",
+    "asked_of_model",
+    "measured",
     "reweighed",
     "run_filters",
     "run_stages",
@@ -199,6 +201,16 @@ def run_stages(stages: Sequence[Stage], frame: pl.DataFrame, context: Context) -
         if stage.name not in JUDGED_EARLY:
             frame = run_filters([stage.name], frame, context.config)
     return frame
+
+
+def measured(config: BuildConfig, frame: pl.DataFrame) -> pl.DataFrame:
+    """Runs the stages of the parse pass, in a process that knows nothing but the configuration."""
+    return run_stages(PARSE_STAGES, frame, Context(config))
+
+
+def asked_of_model(frame: pl.DataFrame) -> int:
+    """How many rows of an annotated shard the stages of the model were asked for."""
+    return int((frame["stage"].is_null() | frame["stage"].is_in([s.name for s in MODEL_STAGES])).sum())
 
 
 def run_filters(after: Sequence[str], frame: pl.DataFrame, config: BuildConfig) -> pl.DataFrame:

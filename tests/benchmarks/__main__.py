@@ -28,6 +28,7 @@ Name = Literal[
     "compiling",
     "duplicates",
     "scale",
+    "ray",
     "storage",
     "loading",
     "queries",

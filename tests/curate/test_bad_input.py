@@ -293,8 +293,8 @@ def test_a_source_that_changes_while_it_is_read_is_told(
             file.write(json.dumps(pair(2)) + "\n")
         return measured(config, frame)
 
-    measured = driver._measure
-    monkeypatch.setattr(driver, "_measure", measure_and_append)
+    measured = driver.measured
+    monkeypatch.setattr(driver, "measured", measure_and_append)
     monkeypatch.setattr(driver._Build, "_judge", append_then_judge)
     with pytest.raises(SourceError, match="has changed while it was read"):
         build_dataset(

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from conftest import fenced, kernel, pair
 
-from curate import driver
+from curate import parts
 from curate.config import BuildConfig
 from curate.driver import build_dataset
 from curate.errors import DatasetError
@@ -305,9 +305,9 @@ def test_a_row_that_breaks_a_stage_takes_no_other_along() -> None:
 def test_a_build_that_does_not_balance_is_no_dataset(
     tmp_path: Path, model_folder: Path, write_rows: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lose_one = driver._tables
+    lose_one = parts._tables
     monkeypatch.setattr(
-        driver,
+        parts,
         "_tables",
         lambda frame: {k: v.head(max(0, len(v) - (k == "samples"))) for k, v in lose_one(frame).items()},
     )

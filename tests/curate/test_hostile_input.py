@@ -202,13 +202,13 @@ def test_source_that_is_gone_in_the_middle_is_one_line(
     from curate import driver
 
     source = write_rows([pair(n) for n in range(3)])
-    measured = driver._measure
+    measured = driver.measured
 
     def measure_and_remove(config: BuildConfig, frame: pl.DataFrame) -> pl.DataFrame:
         source.unlink(missing_ok=True)
         return measured(config, frame)
 
-    monkeypatch.setattr(driver, "_measure", measure_and_remove)
+    monkeypatch.setattr(driver, "measured", measure_and_remove)
     line = refused("--source", source, "--out", tmp_path / "out", "--model", model_folder)
     assert "rows.jsonl" in line
     assert not (tmp_path / "out" / "manifest.json").exists()
