@@ -182,7 +182,7 @@ def _stored(path: Path, objective: Mapping[str, Any]) -> HeldOut | None:
 
 
 def _one_run(config: CompareConfig, inputs: Inputs, out: Path, *, train: bool) -> HeldOut:
-    quiet = {"save_strategy": "no", "eval_strategy": "no", "eval_on_start": False}
+    quiet: dict[str, Any] = {"save_strategy": "no", "eval_strategy": "no", "eval_on_start": False}
     trainer = make_trainer(inputs, config, out, **quiet)
     if train:
         trainer.train()

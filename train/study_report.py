@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -77,7 +78,7 @@ def draw(rows: Sequence[Row]) -> dict[str, bytes]:
 
     names = list(dict.fromkeys(row.objective for row in rows if row.difference is not None))
     classes = list(dict.fromkeys(row.token_class for row in rows))
-    style = {
+    style: Any = {
         "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
         "grid.color": "#E4E4E4", "legend.frameon": False, "font.size": 10, "text.parse_math": False,
         "svg.fonttype": "path", "svg.hashsalt": "cuset",
