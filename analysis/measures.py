@@ -124,13 +124,14 @@ def token_finding(c: Controlled, labels: str, control: str, draws: int = DRAWS, 
     i, j = tuple(LABELS).index(labels), tuple(CONTROLS).index(control)
     counts = c.counts(labels, control)
     numbers, sums = c.numbers[i, j], c.sums[i, j]
+    there = int((numbers[0] > 0).sum()), int((numbers[1] > 0).sum())
     _, gap = bootstrap(np.concatenate([sums, numbers]).T, _gap, draws, seed)
     delta = cliffs_delta(counts)
     within = paired(np.subtract(*divided(sums, numbers)))
     mean, median, (distance, p) = means(counts), medians(counts), ks(counts)
     delta_low, delta_high = _delta_interval(c.histograms[i, j], delta, draws, seed)
     return TokenFinding(
-        labels, control, *counts.tokens, *(numbers > 0).sum(axis=1).tolist(), *mean, *median, mean[0] - mean[1], *gap,
+        labels, control, *counts.tokens, *there, *mean, *median, mean[0] - mean[1], *gap,
         distance, p, delta, delta_low, delta_high, auc(counts), within.samples, within.mean, *within.t_interval,
         within.positive, within.wilcoxon_p, c.shift_p[labels, control],
     )  # fmt: skip

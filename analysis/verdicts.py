@@ -99,8 +99,7 @@ def window_verdicts(w: WindowFinding) -> Iterable[Verdict]:
     first = [_judged(v, w.samples) for v in found[:-2]]
     if not w.base > 0:
         why = "no window is on one" if w.windows else f"no sample has {w.length} code tokens"
-        nothing = {"verdict": "undecided", "low": math.nan, "high": math.nan, "note": why}
-        return [*first, *(replace(v, **nothing) for v in found[-2:])]
+        return [*first, *(replace(v, verdict="undecided", low=math.nan, high=math.nan, note=why) for v in found[-2:])]
     return [*first, *(_judged(v, w.samples_with_low) for v in found[-2:])]
 
 
