@@ -11,7 +11,14 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.nn import functional as F
 from transformers import (
-    CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM,
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
 )  # fmt: skip
 
 from curate.errors import ModelError, OptionError
