@@ -11,7 +11,14 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.nn import functional as F
 from transformers import (
-    CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM,
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
 )  # fmt: skip
 
 from curate.errors import ModelError, OptionError
@@ -202,7 +209,7 @@ def test_the_adapter_is_on_again_after_the_reference_has_run() -> None:
         for name, p in model.named_parameters():
             if "lora_B" in name:
                 p.normal_()
-    assert model(**batch())["kl"].min() > 1e-4
+    assert model(**batch())["kl"].min() > 1e-5
 
 
 def test_asft_without_an_adapter_is_refused() -> None:
