@@ -96,7 +96,7 @@ class SampleSet(torch.utils.data.Dataset[list[Sample]]):
         length, prompt = int(self.lengths[number]), int(self.prompts[number])
 
         def values(name: str) -> Array:
-            return row.column(name).chunk(0).flatten().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+            return row.column(name).chunk(0).flatten().to_numpy(zero_copy_only=False)
 
         lists = {name: values(name)[: length - prompt] for name in self.columns}
         sample_id = row.column("sample_id")[0].as_py()

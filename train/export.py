@@ -222,7 +222,7 @@ def _lines(config: ExportConfig, data: TrainingData, written: dict[str, Carried]
             f"not carried: M of equation (4); {train.other_weights} tokens of {train.trained_tokens} in train have"
             f" another weight than 1, up to {train.highest:g}, and weigh 1 here"
         )
-    if not data.manifests[0]["config"]["skip_scoring"]:
+    if any(not manifest["config"]["skip_scoring"] for manifest in data.manifests):
         lines.append(
             f"not carried: w of equation (8), in train {data.train.mean_sample_weight:.3f} in the mean; every sample"
             " weighs 1 here"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
-import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +173,7 @@ def _load(path: Path, parts: Sequence[Path], names: Sequence[str]) -> datasets.D
     if any("::" in file for file in files):
         raise DatasetError(f"{path}: `datasets` takes `::` in a path for a chain of addresses; rename the folder")
     try:
-        with _quiet():
+        with _no_bars():
             loaded: Any = datasets.Dataset.from_parquet([glob.escape(file) for file in files], columns=list(names))
     except Exception as error:  # whatever the reader, the cache's file system and `datasets` itself raise
         cause = error.__cause__ or error
@@ -182,20 +181,17 @@ def _load(path: Path, parts: Sequence[Path], names: Sequence[str]) -> datasets.D
             f"{path}: samples/ cannot be read ({type(cause).__name__}: {_said(cause)}); build the dataset again, or see"
             f" to the cache of `datasets`, {datasets.config.HF_DATASETS_CACHE} (HF_DATASETS_CACHE)"
         ) from error
-    return loaded  # type: ignore[no-any-return]
+    return loaded
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No bars, and no second report beside our own line."""
-    bars, level = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+def _no_bars() -> Iterator[None]:
+    shown = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(logging.CRITICAL)
     try:
         yield
     finally:
-        datasets.logging.set_verbosity(level)
-        if bars:
+        if shown:
             datasets.enable_progress_bars()
 
 
@@ -204,13 +200,13 @@ def _said(error: BaseException) -> str:
 
 
 def _prompts(samples: datasets.Dataset) -> Int64[Array, "S"]:
-    return pc.fill_null(samples.data.column("prompt_tokens"), 0).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+    return pc.fill_null(samples.data.column("prompt_tokens"), 0).to_numpy().astype(np.int64)
 
 
 def _lengths(samples: datasets.Dataset, name: str) -> Int64[Array, "S"]:
     """Values in each sample's list; -1 where there is no list."""
     lengths = pc.fill_null(pc.list_value_length(samples.data.column(name)), -1)
-    return lengths.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+    return lengths.to_numpy().astype(np.int64)
 
 
 def _faults(

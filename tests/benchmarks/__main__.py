@@ -29,6 +29,7 @@ Name = Literal[
     "duplicates",
     "scale",
     "storage",
+    "loading",
     "queries",
     "viewer",
     "report",

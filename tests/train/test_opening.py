@@ -53,6 +53,7 @@ BAD_SAMPLES = {
     "category one too many": (Planted([4, 5, 2], category=[0] * 4), "another number of category values"),
     "in_code one too few": (Planted([4, 5, 2], in_code=[True] * 2), "another number of in_code values"),
     "NaN among the masks": (Planted([4, 5, 2], token_weight=[1, NAN, 1]), "value in token_weight that is none"),
+    "NaN first among the masks": (Planted([4, 5, 2], token_weight=[NAN, 1, 1]), "value in token_weight that is none"),
     "negative mask": (Planted([4, 5, 2], token_weight=[1, 1, -1]), "value in token_weight that is none"),
     "infinite mask": (Planted([4, 5, 2], token_weight=[1, 1, float("inf")]), "value in token_weight that is none"),
     "NaN among the log-probabilities": (Planted([4, 5, 2], logprob=[-1, -1, NAN]), "value in logprob that is none"),
@@ -79,23 +80,21 @@ def test_the_last_value_of_the_last_sample_is_looked_at(tmp_path: Path) -> None:
     assert "sample last" in message(path)
 
 
-def test_a_null_in_a_list_and_a_null_list(tmp_path: Path) -> None:
-    def null_value(table: pa.Table) -> pa.Table:
-        values = [[0, None, 0], *table["category"].to_pylist()[1:]]
-        return table.set_column(
-            table.column_names.index("category"), "category", pa.array(values, pa.list_(pa.uint8()))
-        )
+@pytest.mark.parametrize("column", ["category", "in_code", "logprob"])
+def test_a_null_in_a_list_and_a_null_list(tmp_path: Path, column: str) -> None:
+    def with_lists(change: Callable[[list[Any]], list[Any]]) -> Callable[[pa.Table], pa.Table]:
+        def changed(table: pa.Table) -> pa.Table:
+            at = table.column_names.index(column)
+            return table.set_column(at, column, pa.array(change(table[column].to_pylist()), table.schema.types[at]))
 
-    def null_list(table: pa.Table) -> pa.Table:
-        values = [*table["category"].to_pylist()[:-1], None]
-        return table.set_column(
-            table.column_names.index("category"), "category", pa.array(values, pa.list_(pa.uint8()))
-        )
+        return changed
 
-    assert "sample good 0 holds a value in category" in message(rewrite(annotate(tmp_path / "a", good()), null_value))
-    assert "sample good 5 has another number of category" in message(
-        rewrite(annotate(tmp_path / "b", good()), null_list)
-    )
+    value = with_lists(lambda lists: [lists[0], [lists[1][0], None, lists[1][2]], *lists[2:]])
+    none = with_lists(lambda lists: [*lists[:-1], None])
+    said = message(rewrite(annotate(tmp_path / "a", good()), value))
+    assert f"sample good 1 holds a value in {column} that is none" in said
+    said = message(rewrite(annotate(tmp_path / "b", good()), none))
+    assert f"sample good 5 has another number of {column}" in said
 
 
 def test_scored_by_another_tokenizer(tmp_path: Path, tokenizer: Any) -> None:
