@@ -209,7 +209,7 @@ def test_the_adapter_is_on_again_after_the_reference_has_run() -> None:
         for name, p in model.named_parameters():
             if "lora_B" in name:
                 p.normal_()
-    assert model(**batch())["kl"].min() > 1e-4
+    assert model(**batch())["kl"].min() > 1e-5
 
 
 def test_asft_without_an_adapter_is_refused() -> None:
