@@ -33,6 +33,7 @@ Name = Literal[
     "viewer",
     "report",
     "memory",
+    "publish",
 ]
 NAMES = get_args(Name)
 
