@@ -100,7 +100,7 @@ def _problems_of_the_card(card: str) -> list[str]:
         data = DatasetCard(card).data
     except ValueError as error:
         return [f"the card's head is not valid: {str(error).splitlines()[0]}"]
-    return [] if data.license else ["the card names no licence, since no row has one; build with --license"]
+    return [] if data.get("license") else ["the card names no licence, since no row has one; build with --license"]
 
 
 def publish(config: PublishConfig) -> tuple[Prepared, Outcome | None]:

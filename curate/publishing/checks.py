@@ -172,10 +172,10 @@ def _private(path: Path, parts: Parts) -> Iterator[str]:
                 yield f"{_name(part)}: {len(found.private) - _SHOWN} more texts with secrets or addresses"
     for name in ("manifest.json", "build.log.json"):
         try:
-            kinds = {found.kind for found in find_private((path / name).read_text(encoding="utf-8"))}
+            left = {found.kind for found in find_private((path / name).read_text(encoding="utf-8"))}
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
             raise DatasetError(f"{path / name}: cannot be read ({error})") from error
-        if kinds:
-            yield f"{name}: holds what looks like {', '.join(sorted(kinds))}; name sources and options otherwise"
+        if left:
+            yield f"{name}: holds what looks like {', '.join(sorted(left))}; name sources and options otherwise"

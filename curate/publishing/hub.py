@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token, set_client_factory
+from huggingface_hub import (
+    CommitOperationAdd,
+    CommitOperationCopy,
+    CommitOperationDelete,
+    HfApi,
+    get_token,
+    set_client_factory,
+)
 from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from huggingface_hub.utils._http import default_client_factory
@@ -29,6 +36,8 @@ from curate.publishing.files import Change, PublishedFile, change
 __all__ = ["Outcome", "Target", "publish_files"]
 
 log = logging.getLogger(__name__)
+
+Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _ATTEMPTS = 4
@@ -210,7 +219,10 @@ class _Repository:
             raise HubError(
                 f"--repo {self.target.name}: its .gitignore leaves out {ignored[0]}; take that line out of it"
             )
-        operations = [*additions, *(CommitOperationDelete(name, is_folder=False) for name in change.delete)]
+        operations: list[Operation] = [
+            *additions,
+            *(CommitOperationDelete(name, is_folder=False) for name in change.delete),
+        ]
         try:
             done = self.api.create_commit(
                 **self._where, operations=operations, commit_message=message, revision=revision, parent_commit=parent

@@ -37,6 +37,7 @@ Name = Literal[
     "memory",
     "training",
     "head",
+    "publish",
 ]
 NAMES = get_args(Name)
 

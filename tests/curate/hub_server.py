@@ -111,6 +111,7 @@ class Hub:
         self.multipart_from = 1 << 62  # bytes from which on a file is sent in parts
         self.part_bytes = 1 << 20
         self.bytes_per_second: float | None = None
+        self.line = threading.Lock()
         self.pending: dict[tuple[str, str, int], bytes] = {}
 
     def fail(self, request: str, how: str | int | Callable[[], object], times: int = 1, skip: int = 0) -> None:
@@ -238,7 +239,8 @@ class Handler(BaseHTTPRequestHandler):
             pieces.append(piece)
             left -= len(piece)
             if self.hub.bytes_per_second and self.command == "PUT":
-                sleep(len(piece) / self.hub.bytes_per_second)
+                with self.hub.line:  # one line for all connections
+                    sleep(len(piece) / self.hub.bytes_per_second)
         self.body = b"".join(pieces)
 
     def answer(self, content: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
