@@ -18,7 +18,7 @@ from analysis.figures.windows_of_sample import FIGURE
 from curate.errors import DatasetError
 
 NAMES = [
-    "two words", "it's \"quoted\"", "<b>bold</b>&amp;", "100%41 #x?y=1", "*?[ab]{c}", "naïve 漢字 🚀", "-dash", "--out",
+    "two words", "it's \"quoted\"", "<b onclick=x>bold&amp;", "100%41 #x?y=1", "*?[ab]{c}", "naïve 漢字 🚀", "-dash", "--out",
     "a=b", "$x^2$", "file:x", ":smile: [red]", "back\\slash", "~", "{{ 7 * 7 }}",
 ]  # fmt: skip
 
@@ -41,14 +41,14 @@ def test_a_folder_of_an_odd_name(
     assert report.run([*given, "--draws", "100"]) == 0
     out = tmp_path / f"{name}-another-report"
     page = (out / "index.html").read_text(encoding="utf-8")
-    assert "<b>" not in page
+    assert "<b " not in page
     assert html.escape(name, quote=False) in page.replace("&#34;", '"').replace("&#39;", "'")
     command = html.unescape(page.rpartition("<p><code>")[2].partition("</code>")[0])
     again = shlex.split(command)[3:]  # python -m analysis.report
     assert report.run(again) == 0
     assert [f["dataset"] for f in json.loads((out / "findings.json").read_text())["datasets"]] == [name, "another"]
     assert view.run([f"./{name}", "--out", "page.html"]) == 0
-    assert "<b>" not in Path("page.html").read_text(encoding="utf-8")
+    assert "<b " not in Path("page.html").read_text(encoding="utf-8")
     assert compare.run([*given, "--draws", "100"]) == 0
     assert f"A: {name}, 3 samples" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["figure", *given, "--out", "f"])
