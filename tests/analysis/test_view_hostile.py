@@ -43,7 +43,7 @@ def test_the_file_holds_no_markup_of_the_corpus(page_file: Path) -> None:
 def test_hostile_names_are_text(visit: Any, dataset: Dataset, tmp_path: Path) -> None:
     """Names of model, dataset, source and licence, ids, and what a tokenizer calls its tokens."""
     data = view.view_data(dataset)
-    data |= {"dataset": HOSTILE, "model": HOSTILE + "2", "vocabulary": dict.fromkeys(data["vocabulary"], HOSTILE)}
+    data |= {"dataset": HOSTILE, "model": HOSTILE + "2", "vocabulary": dict.fromkeys([*data["vocabulary"], 5], HOSTILE)}
     for number, sample in enumerate(data["samples"]):
         sample |= {"source": HOSTILE, "license": HOSTILE, "source_id": None, "sample_id": f"{number}{HOSTILE}"}
     (tmp_path / "view.html").write_text(view.render_view(data), encoding="utf-8")
