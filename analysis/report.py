@@ -26,7 +26,7 @@ from markupsafe import Markup
 from analysis.bootstrap import DRAWS, SHIFTS
 from analysis.controls import CONTROLS
 from analysis.dataset import Dataset, open_datasets
-from analysis.figures.base import KINDS, Figure, draw_figure
+from analysis.figures.base import KINDS, Figure, write_figure
 from analysis.findings import Findings, find
 from analysis.measures import RULES
 from analysis.output import GENERATOR, refuse_folder, staged_folder
@@ -120,7 +120,7 @@ def _drawn(figure: Figure, datasets: Sequence[Dataset], out: Path, draws: int, s
     if figure.needs_several and len(able) < 2:
         return Drawn(figure, missing="it compares models: give two or more scored datasets")
     try:
-        draw_figure(figure, able, out, draws, seed)
+        write_figure(figure, able, out, draws, seed)
     except DatasetError as error:
         return Drawn(figure, missing=str(error), note=note)
     svg = out / f"{figure.name}.svg"

@@ -20,7 +20,7 @@ from analysis.output import GENERATOR, made_by_us, refuse_inside_dataset, staged
 from curate.console import main, parse_options
 from curate.errors import DatasetError, OptionError
 
-__all__ = ["KINDS", "Figure", "draw_figure", "run_figure"]
+__all__ = ["KINDS", "Figure", "draw_figure", "run_figure", "write_figure"]
 
 STYLE = Path(__file__).parent / "cuset.mplstyle"
 
@@ -49,7 +49,18 @@ class Figure:
 def draw_figure(
     figure: Figure, datasets: Sequence[Dataset], out: Path, draws: int = DRAWS, seed: int = 0
 ) -> pl.DataFrame:
-    """Writes NAME.png, NAME.svg and NAME.csv, the rows that were drawn, and returns these.
+    """Writes NAME.png, NAME.svg and NAME.csv, the rows that were drawn, and returns these; all of them or none.
+
+    Raises DatasetError where a dataset has not what the figure needs.
+    """
+    with staged_folder(out) as stage:
+        return write_figure(figure, datasets, stage, draws, seed)
+
+
+def write_figure(
+    figure: Figure, datasets: Sequence[Dataset], out: Path, draws: int = DRAWS, seed: int = 0
+) -> pl.DataFrame:
+    """What `draw_figure` does, file by file.
 
     Raises DatasetError where a dataset has not what the figure needs.
     """
@@ -68,12 +79,12 @@ def draw_figure(
     if not frames:
         raise DatasetError(f"{figure.name}: there is nothing to draw")
     frame = pl.concat(frames, how="vertical_relaxed")
-    with staged_folder(out) as stage, matplotlib.style.context(STYLE), mpl.rc_context({"svg.hashsalt": figure.name}):
+    with matplotlib.style.context(STYLE), mpl.rc_context({"svg.hashsalt": figure.name}):
         canvas = figure.draw(frame)
         maker = f"{GENERATOR}.figures.{figure.name}"
-        canvas.savefig(stage / f"{figure.name}.png")
-        canvas.savefig(stage / f"{figure.name}.svg", metadata={"Date": None, "Creator": maker})
-        (stage / f"{figure.name}.csv").write_bytes(frame.write_csv().encode("utf-8", "replace"))
+        canvas.savefig(out / f"{figure.name}.png")
+        canvas.savefig(out / f"{figure.name}.svg", metadata={"Date": None, "Creator": maker})
+        (out / f"{figure.name}.csv").write_bytes(frame.write_csv().encode("utf-8", "replace"))
     return frame
 
 

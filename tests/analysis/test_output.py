@@ -137,7 +137,7 @@ def test_other_files_are_not_written_over(
     assert "funnel.csv in it is none of this program" in capsys.readouterr().err
     assert state(mine) == before
     for file in (mine / "index.html", mine / "funnel.csv"):
-        with pytest.raises(OptionError, match="cannot write there|is a file"):
+        with pytest.raises(OptionError, match=r"cannot write there|is a file"):
             report.run([str(dataset), "--out", str(file / "r")])
     (tmp_path / "empty").mkdir()
     assert report.run([str(dataset), "--out", str(tmp_path / "empty"), "--draws", "100"]) == 0
@@ -158,9 +158,14 @@ def test_a_figure_is_drawn_again_over_itself(dataset: Path, tmp_path: Path, monk
 
 def test_a_folder_in_the_way_is_one_line_and_nothing_is_moved(tmp_path: Path) -> None:
     (tmp_path / "b.txt").mkdir()
-    with pytest.raises(OptionError, match=r"b\.txt in it is a folder"), staged_folder(tmp_path) as stage:
-        (stage / "a.txt").write_text("1")
-        (stage / "b.txt").write_text("2")
+
+    def write() -> None:
+        with staged_folder(tmp_path) as stage:
+            (stage / "a.txt").write_text("1")
+            (stage / "b.txt").write_text("2")
+
+    with pytest.raises(OptionError, match=r"b\.txt in it is a folder"):
+        write()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["b.txt"]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from playwright.sync_api import expect
 from view_helpers import HOSTILE, stored
 
+from analysis import view
 from analysis.dataset import Dataset
 
 pytest_plugins = ["view_fixtures"]
@@ -37,3 +38,25 @@ def test_the_file_holds_no_markup_of_the_corpus(page_file: Path) -> None:
     assert text.count("</script>") == text.count("<script") == 4
     assert "default-src 'none'" in text
     assert "unsafe" not in text.partition("<style>")[0]
+
+
+def test_hostile_names_are_text(visit: Any, dataset: Dataset, tmp_path: Path) -> None:
+    """Names of model, dataset, source and licence, ids, and what a tokenizer calls its tokens."""
+    data = view.view_data(dataset)
+    data |= {"dataset": HOSTILE, "model": HOSTILE + "2", "vocabulary": dict.fromkeys([*data["vocabulary"], 5], HOSTILE)}
+    for number, sample in enumerate(data["samples"]):
+        sample |= {"source": HOSTILE, "license": HOSTILE, "source_id": None, "sample_id": f"{number}{HOSTILE}"}
+    (tmp_path / "view.html").write_text(view.render_view(data), encoding="utf-8")
+    page = visit(tmp_path / "view.html")
+    expect(page.locator("#title")).to_have_text(HOSTILE)
+    assert page.title() == f"{HOSTILE}: tokens"
+    expect(page.locator("#about")).to_contain_text(HOSTILE + "2")
+    assert page.locator("#facts").text_content().count(HOSTILE) == 3
+    page.locator('[data-pos="5"]').hover()
+    expect(page.locator("#card .alternative")).to_have_count(2)
+    expect(page.locator("#card .alternative").last).to_contain_text("<img")
+    page.keyboard.press("n")
+    expect(page.locator("#name")).to_have_text(f"1{HOSTILE}")
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 4
+    assert page.evaluate("window.owned") is None
