@@ -15,6 +15,7 @@ from typing import Annotated
 
 import tyro
 from filelock import FileLock, Timeout
+from jinja2 import TemplateError
 
 from curate.card import Publication, render_card
 from curate.console import main, parse_options, printable
@@ -88,7 +89,7 @@ def prepare(config: PublishConfig) -> Prepared:
     try:
         card = render_card(manifest, publication)
         files = published_files(config.path, manifest, card, figures)
-    except (KeyError, TypeError, AttributeError, OSError) as error:
+    except (KeyError, TypeError, AttributeError, OSError, TemplateError) as error:
         return Prepared([], "", tag, [*problems, f"manifest.json: makes no card ({error}); build the dataset again"])
     return Prepared(files, card, tag, problems + _problems_of_the_card(card))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,11 @@ def check_dataset(path: Path, manifest: Mapping[str, Any], *, allow_unknown: boo
                 checked.problems.append(f"{_name(part)}: damaged ({why}); build the dataset again")
     if checked.problems:
         return checked  # what follows would only say the same in other words
-    for check in (_columns, _balance, _sources, _regions):
+    for check in (_columns, _balance, _sources, _regions, partial(_licenses, allow_unknown)):
         try:
             checked.problems += check(path, manifest, checked.parts)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            checked.problems.append("manifest.json: not as a build writes it; build the dataset again")
-    checked.problems += _licenses(manifest, checked.parts["samples"], allow_unknown)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            checked.problems.append(f"manifest.json: not as a build writes it ({error}); build the dataset again")
     checked.problems += _private(path, checked.parts)
     return checked
 
@@ -140,12 +140,10 @@ def _sources(path: Path, manifest: Mapping[str, Any], parts: Parts) -> Iterator[
         yield "samples/ holds no row: there is nothing to publish, and no licence for the card"
 
 
-def _licenses(
-    manifest: Mapping[str, Any], samples: Sequence[tuple[Path, PartContents]], allow_unknown: bool
-) -> Iterator[str]:
+def _licenses(allow_unknown: bool, path: Path, manifest: Mapping[str, Any], parts: Parts) -> Iterator[str]:
     allowed = manifest["config"].get("allow_license") or ALLOWED
     rows: Counter[str | None] = Counter()
-    for _, found in samples:
+    for _, found in parts["samples"]:
         rows.update(found.licenses)
     unknown = rows.pop(None, 0)
     if unknown and not allow_unknown:
