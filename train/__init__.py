@@ -1,2 +1,2 @@
-"""Annotated dataset to model: objectives that use the precomputed masks and weights. Imports `curate.store` and
-nothing else of curate."""
+"""Annotated dataset to model: `python -m train.sft | compare | export`. Of curate it imports the store, the model's files,
+the taxonomy, errors and console."""
