@@ -1,2 +1,2 @@
-"""Annotated dataset to model: objectives that use the precomputed masks and weights. Of curate it needs how a dataset
-is stored and weighed, models, and what commands share; of analysis nothing."""
+"""Annotated dataset to model: `python -m train.sft | compare | export`. Of curate it imports the store, the model's files,
+the taxonomy, errors and console."""

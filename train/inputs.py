@@ -82,7 +82,7 @@ class RunConfig(ObjectiveConfig, DataConfig):
     """Of the adapter's first values, the order of the samples, and dropout."""
     training: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """NAME=VALUE: any further argument of transformers.TrainingArguments, such as warmup_steps=0.03,
-    fsdp=full_shard, deepspeed=FILE.json, eval_steps=50. In a YAML file: a mapping."""
+    fsdp=true, deepspeed=FILE.json, eval_steps=50. In a YAML file: a mapping."""
 
     def __post_init__(self) -> None:
         """Raises OptionError for values that cannot work."""
@@ -284,7 +284,7 @@ def differing(config: RunConfig) -> dict[str, Any]:
     fields = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
     free = ("save_", "logging_", "hub_", "report_", "run_name", "project")
     fields["training"] = sorted(word for word in config.training if not word.startswith(free))
-    return json.loads(json.dumps(fields, default=str))  # type: ignore[no-any-return]
+    return dict(json.loads(json.dumps(fields, default=str)))
 
 
 _FREE = frozenset({"data", "model", "out", "resume", "dry_run", "report_to", "push_to_hub", "save_limit"})

@@ -173,7 +173,7 @@ def _train(trainer: CusetTrainer, checkpoint: Path | None) -> dict[str, Any]:
     except torch.OutOfMemoryError as error:
         raise TrainingError(
             f"step {trainer.state.global_step + 1}: the GPU's memory does not suffice ({str(error).split('.')[0]}):"
-            " lower --batch-size (and raise --accumulation) or --max-length, or shard with --training fsdp=full_shard"
+            " lower --batch-size (and raise --accumulation) or --max-length, or shard with --training fsdp=true"
         ) from error
     judged = [line for line in trainer.state.log_history if "eval_nll" in line]
     held_out = trainer.held_out

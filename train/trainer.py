@@ -8,6 +8,7 @@ weigh tokens of short batches up. Ranks average their gradients, so the loss is 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -107,6 +108,11 @@ class CusetTrainer(Trainer):
         self.objective = objective
         self.neutral_mean = neutral_mean
         self.held_out = None
+        plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
+        if plugin is not None and plugin.mixed_precision_policy is not None:  # FSDP casts what a forward gets, too
+            policy, names = plugin.mixed_precision_policy, ("cast_root_forward_inputs", "cast_forward_inputs")
+            off = {name: False for name in names if hasattr(policy, name)}
+            plugin.mixed_precision_policy = dataclasses.replace(policy, **off)
         self._clock = _Clock()
         self.add_callback(self._clock)
         self._collate = self.data_collator
@@ -135,6 +141,10 @@ class CusetTrainer(Trainer):
 
     def _get_eval_sampler(self, eval_dataset: Any) -> EpochSampler:
         return EpochSampler(eval_dataset, self.args.world_size * self.args.eval_batch_size, seed=None)
+
+    def _prepare_input(self, data: Any) -> Any:
+        """Without the cast to the model's dtype that DeepSpeed's batches get: masks are made of these values."""
+        return data.to(self.args.device) if isinstance(data, torch.Tensor) else super()._prepare_input(data)
 
     # ---- loss ----
 
@@ -235,9 +245,7 @@ class CusetTrainer(Trainer):
             self._eval_loss = (loss + float(outputs["loss"]), denominator + float(self.objective.denominator(inputs)))
         return None, None, None
 
-    def evaluation_loop(  # type: ignore[override]  # the rest as it comes
-        self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any
-    ) -> EvalLoopOutput:
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
         """nll of each class over the held-out samples with intervals by samples (`_from`, `_to`), and the weighted
         loss."""
         self._parts, self._eval_loss = [], (0.0, 0.0)
