@@ -265,10 +265,13 @@ def test_columns_reach_and_parts_say_what_the_weights_depend_on(config: Objectiv
         with pytest.raises(KeyError):
             objective.weights(statistics, {k: x for k, x in given_.items() if k != name})
     if objective.reach != "sequence":
+        each = made(dataclasses.replace(config, normalize="sample_mean"))
         cut = [slice(0, 5), slice(5, 16)]
         parts = [TokenStatistics(*(x[c] for x in vars(statistics).values())) for c in cut]
-        pieces = torch.cat([objective.weights(s, given_, c) for s, c in zip(parts, cut, strict=True)])
-        assert torch.equal(pieces, weights)
+        pieces = torch.cat([each.weights(s, given_, c) for s, c in zip(parts, cut, strict=True)])
+        assert torch.equal(pieces, each.weights(statistics, given_))
+        lengths = torch.tensor([6.0, 1.0, 9.0])[batch["sample_index"]]
+        torch.testing.assert_close(pieces * lengths, weights)
     if not objective.known:
         with pytest.raises(ValueError, match="not known yet"):
             objective.weights(None, given_)
