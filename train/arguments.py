@@ -117,4 +117,6 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
     except SystemExit:
         line = said.getvalue().strip().splitlines()[-1].rpartition("error: ")[2]
         raise OptionError(f"--training: {line}") from None
-    return {name: getattr(parsed, name) for name in values}
+    truth = {"true": True, "false": False}  # of an argument that may be a text or a truth value, such as fsdp
+    found = {name: getattr(parsed, name) for name in values}
+    return {name: truth.get(value, value) if isinstance(value, str) else value for name, value in found.items()}

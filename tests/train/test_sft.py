@@ -238,6 +238,8 @@ def test_arguments_of_the_trainer(data: Path, tmp_path: Path) -> None:
     assert found.activation_checkpointing
     assert found.activation_checkpointing_kwargs == {"use_reentrant": False}
     assert not found.remove_unused_columns
+    sharded = SftConfig(data=(data,), training=("fsdp=true", 'fsdp_config={"reshard_after_forward": true}'))
+    assert training_arguments(sharded, tmp_path, bf16=False, evaluate=False).fsdp_plugin_args is not None
     with pytest.raises(OptionError, match="deepspeed"):
         training_arguments(
             SftConfig(data=(data,), training=("deepspeed=none.json",)), tmp_path, bf16=False, evaluate=False
