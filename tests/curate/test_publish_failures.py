@@ -193,7 +193,7 @@ BAD: dict[str, tuple[Callable[[Hub], dict[str, str] | None], str]] = {
     "no token": (lambda hub: {"HF_TOKEN": ""}, "no token; log in with `hf auth login`"),
     "unknown token": (lambda hub: {"HF_TOKEN": "hf_UnknownTokenOfNobody1"}, "does not know the token"),
     "read-only token": (lambda hub: {"HF_TOKEN": hub.reader}, "the token is read-only"),
-    "namespace of others": (other_user, "the token may not write there (you don't have the rights"),
+    "namespace of others": (other_user, "the token may not write there (You don't have the rights"),
     "a model": (lambda hub: hub.create("model", NAME) and None, "this is a model repository"),
     "a space": (lambda hub: hub.create("space", NAME) and None, "this is a space repository"),
     "private of others": (
