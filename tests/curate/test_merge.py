@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,6 +195,28 @@ def test_stopped_anywhere_it_goes_on_and_ends_with_the_same_bytes(
     monkeypatch.undo()
     merge(config)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path: Path, a: Path, b: Path) -> None:
+    arguments = [sys.executable, "-m", "curate.merge", str(a), str(b), "--jobs", "1", "--out"]
+    began = time.monotonic()
+    subprocess.run([*arguments, str(tmp_path / "whole")], check=True, capture_output=True)
+    seconds, draw, killed = time.monotonic() - began, random.Random(3), 0
+    for _ in range(4):
+        child = subprocess.Popen(
+            [*arguments, str(tmp_path / "out")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while child.poll() is None and not (tmp_path / "out" / ".cuset" / "plan.json").exists():
+            time.sleep(0.01)  # until it is at work
+        time.sleep(draw.uniform(0, seconds / 3))
+        child.kill()
+        killed += child.wait() != 0
+        for part in (tmp_path / "out").rglob("*.parquet"):
+            assert part.read_bytes()[-4:] == b"PAR1", "a part under its own name is whole"
+    assert killed > 0
+    subprocess.run([*arguments, str(tmp_path / "out")], check=True, capture_output=True)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
 def test_what_stands_is_not_written_again_and_nothing_else_overwritten(
