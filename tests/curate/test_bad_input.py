@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from conftest import KERNEL, fenced, kernel, pair
 
-from curate import driver
+from curate import driver, parts
 from curate import inspect as inspect_command
 from curate.config import BuildConfig
 from curate.driver import build_dataset
@@ -331,7 +331,7 @@ def test_a_full_disk_is_one_line_and_the_build_goes_on_when_there_is_room(
         "shard_rows": 2,
     }
     written: list[int] = []
-    real = driver.write_part
+    real = parts.write_part
 
     def full(*arguments: Any) -> None:
         written.append(1)
@@ -339,7 +339,7 @@ def test_a_full_disk_is_one_line_and_the_build_goes_on_when_there_is_room(
             raise OSError(28, "No space left on device")
         real(*arguments)
 
-    monkeypatch.setattr(driver, "write_part", full)
+    monkeypatch.setattr(parts, "write_part", full)
     with pytest.raises(DatasetError, match="No space left on device"):
         build_dataset(BuildConfig(out=tmp_path / "out", **settings), StubScorer())
     monkeypatch.undo()
