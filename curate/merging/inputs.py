@@ -191,7 +191,7 @@ def _config(datasets: Sequence[Input]) -> BuildConfig:
         if name in ("shards", "shard") or any(d.config.get(name) != options.get(name) for d in datasets):
             options[name] = None
     options["shard_rows"] = max(int(d.config["shard_rows"]) for d in datasets)
-    fields = {f"{k}_" if k == "lambda" else k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    fields: dict[str, Any] = {f"{k}_" if k == "lambda" else k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     reference = datasets[0].manifest.get("reference")
     try:
         return BuildConfig(**fields, reference=reference["name"] if reference else None)

@@ -135,7 +135,7 @@ def tables(
         if table == "refused":  # a dataset that was fetched from elsewhere comes without the refused texts
             old = old.with_columns(pl.lit(None, pl.String).alias(c.name) for c in REFUSED if c.name not in old.columns)
         old = old.drop("id")
-        new = pl.concat([old, lost.select(old.columns).cast(dict(old.schema))]) if len(lost) else old
+        new = pl.concat([old, lost.select(old.columns).cast(old.schema)]) if len(lost) else old
         result[table] = new.sort("row").with_columns(pl.col("row").cast(pl.String).alias("id"))
     return result
 
