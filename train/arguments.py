@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ _KEPT = frozenset({
     "remove_unused_columns", "label_names", "label_smoothing_factor", "use_liger_kernel", "use_cache", "debug",
     "average_tokens_across_devices", "auto_find_batch_size", "train_sampling_strategy", "neftune_noise_alpha",
     "prediction_loss_only", "batch_eval_metrics", "parallelism_config", "include_for_metrics", "do_train", "do_eval",
-    "do_predict", "length_column_name", "ignore_data_skip", "dataloader_drop_last", "accelerator_config",
+    "do_predict", "length_column_name", "logging_nan_inf_filter", "eval_on_start", "eval_accumulation_steps", "ignore_data_skip", "dataloader_drop_last", "accelerator_config",
     "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs", "disable_tqdm", "eval_do_concat_batches",
 })  # fmt: skip
 """Arguments that would change what the loss is divided by, or that mean nothing here."""
@@ -117,6 +118,12 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
     except SystemExit:
         line = said.getvalue().strip().splitlines()[-1].rpartition("error: ")[2]
         raise OptionError(f"--training: {line}") from None
+    for name in values:
+        value = getattr(parsed, name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise OptionError(f"--training {name}: {value} is no number to train with")
+    if not 0 <= (getattr(parsed, "data_seed", None) or 0) < 2**32:
+        raise OptionError(f"--training data_seed: must lie between 0 and {2**32 - 1}")
     truth = {"true": True, "false": False}  # of an argument that may be a text or a truth value, such as fsdp
     found = {name: getattr(parsed, name) for name in values}
     return {name: truth.get(value, value) if isinstance(value, str) else value for name, value in found.items()}

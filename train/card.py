@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from curate.card import escape_markdown
 from train.metrics import CLASSES
 
 __all__ = ["model_card"]
@@ -20,11 +21,14 @@ def model_card(record: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     head += ["tags:", "- cuda", f"- {run['objective']}", *(["- lora"] if lora else [])]
     if base.count("/") == 1:
         head.insert(0, f"base_model: {json.dumps(base)}")
+    plain = escape_markdown(base)
     what = f"a LoRA adapter (rank {run['lora_r']}) for" if lora else "all parameters of"
-    lines = ["---", *head, "---", "", f"# {base}, tuned with {run['objective']}", ""]
-    lines += [f"Made by `python -m train.sft` of cuset: {what} {run['model']['name']}, {results['steps']} steps over"]
+    lines = ["---", *head, "---", "", f"# {plain}, tuned with {run['objective']}", ""]
     lines += [
-        f"{run['samples']} annotated samples ({', '.join(record['data'])}). `training.json` holds all options.",
+        f"Made by `python -m train.sft` of cuset: {what} {escape_markdown(run['model']['name'])}, {results['steps']} steps over"
+    ]
+    lines += [
+        f"{run['samples']} annotated samples ({', '.join(map(escape_markdown, record['data']))}). `training.json` holds all options.",
         "",
     ]
     if results["before"] and results["after"]:

@@ -32,6 +32,7 @@ from curate.store import replace_file
 from train.inputs import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
 from train.metrics import CLASSES, HeldOut
 from train.objectives import ObjectiveConfig
+from train.opening import refuse_inside
 from train.plan import processes
 from train.study import Row, study_rows
 from train.study_report import NOTE, draw, markdown, table
@@ -68,6 +69,7 @@ def run(arguments: Sequence[str]) -> int:
     if processes() > 1:
         raise OptionError("train.compare runs in one process; start it without torchrun")
     variants, seeds = _variants(config), _seeds(config.seeds)
+    refuse_inside(config.out, config.data)
     inputs = open_inputs(config, list(variants.values()))
     if inputs.data.held_out is None:
         raise OptionError("--held-out 0: a study needs samples to judge by; give a share such as 0.2")
@@ -130,7 +132,10 @@ def _open_study(out: Path, config: CompareConfig, inputs: Inputs) -> None:
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise OptionError(f"--out {out}: exists and is no study; give another folder")
-    (out / "runs").mkdir(parents=True, exist_ok=True)
+    try:
+        (out / "runs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"--out {out}: cannot write there ({error.strerror}); give another folder") from error
     replace_file(path, json.dumps(record, indent=2, sort_keys=True).encode())
 
 
@@ -149,7 +154,8 @@ def _finish_runs(
         result = _stored(path, objective)
         if result is None:
             began = time.monotonic()
-            result = _one_run(config if own is None else own, inputs, path.parent, train=own is not None)
+            # the figures of the untuned model are the same whatever is asked of it; the columns are those of a variant
+            result = _one_run(own or next(iter(variants.values())), inputs, path.parent, train=own is not None)
             content = {
                 "objective": objective, "seed": seed, "seconds": time.monotonic() - began,
                 "classes": CLASSES, "sample_ids": result.sample_ids,

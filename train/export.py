@@ -27,6 +27,7 @@ from curate.console import main, parse_options, printable
 from curate.errors import DatasetError, OptionError
 from curate.weights import confidence_mask, cuda_mask, token_weight
 from train.data import DataConfig, Sample, SampleSet, TrainingData, open_data
+from train.opening import refuse_inside
 
 __all__ = ["Carried", "ExportConfig", "export"]
 
@@ -98,6 +99,7 @@ def export(config: ExportConfig) -> tuple[TrainingData, dict[str, Carried]]:
     """
     if config.out.exists() and not (config.out.is_dir() and not any(config.out.iterdir())):
         raise OptionError(f"--out {config.out}: is there already; give another folder")
+    refuse_inside(config.out, config.data)
     portions = DataConfig(config.data, config.max_length, config.held_out, config.split_seed)
     data = open_data(portions, _NEEDED[config.mask], need_scores=False)
     options = data.manifests[0]["config"]

@@ -26,6 +26,7 @@ from train.data import DataConfig, TrainingData, collate, open_data
 from train.head import attach_head, check_head
 from train.metrics import CLASS_COLUMNS
 from train.objectives import Objective, ObjectiveConfig, make_objective
+from train.opening import neutral_mean_of
 
 if TYPE_CHECKING:
     import torch
@@ -94,6 +95,11 @@ class RunConfig(ObjectiveConfig, DataConfig):
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise OptionError(f"--{name.replace('_', '-')} {value}: must lie between {low:g} and {high:g}")
+        if self.objective == "asft" and self.asft_k and self.tuning == "full":
+            raise OptionError(
+                "--objective asft: its reference is the base model with the adapter off, and --tuning full has none; train"
+                " with LoRA"
+            )
         if not self.data:
             raise OptionError("--data: give the folder of an annotated dataset (python -m curate.build makes one)")
 
@@ -165,7 +171,7 @@ def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None 
     )  # fmt: skip
     for one in objectives or [config]:
         make_objective(one, 0.5, data.manifests[0]["config"])
-    return Inputs(files, tokenizer, data, _neutral_mean(data.manifests))
+    return Inputs(files, tokenizer, data, neutral_mean_of(data.manifests))
 
 
 def _scored(path: Path) -> bool:
@@ -177,14 +183,6 @@ def _stored_weight(objective: Objective) -> bool:
     config = objective.config
     region = config.weight == "region" and config.confidence == "precomputed"
     return config.objective == "cuset" and (region or config.weight == "constant")
-
-
-def _neutral_mean(manifests: Sequence[dict[str, Any]]) -> float | None:
-    """Mean confidence of the neutral code tokens of all datasets; None where they are not scored."""
-    known = [manifest.get("regions") or {} for manifest in manifests]
-    known = [one for one in known if one.get("neutral_mean") is not None]
-    tokens = sum(one["neutral_tokens"] for one in known)
-    return sum(one["neutral_mean"] * one["neutral_tokens"] for one in known) / tokens if tokens else None
 
 
 def _architecture(files: ModelFiles) -> Any:
@@ -238,6 +236,14 @@ def _adapted(model: Any, files: ModelFiles, config: RunConfig, *, meta: bool) ->
     from peft import LoraConfig, get_peft_model
 
     targets = [name.strip() for name in config.lora_targets.split(",") if name.strip()]
+    modules = [name for name, _ in model.named_modules()]
+    for target in targets if targets != ["all-linear"] else []:
+        # peft itself is content with one name that it finds
+        if not any(name == target or name.endswith(f".{target}") for name in modules):
+            raise OptionError(
+                f"--lora-targets {config.lora_targets[:200]}: the model has no module {target[:80]}; give all-linear alone,"
+                " or names such as q_proj,v_proj"
+            )
     lora = LoraConfig(
         r=config.lora_r, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, task_type="CAUSAL_LM",  # type: ignore[arg-type]
         target_modules=targets[0] if targets == ["all-linear"] else targets,
@@ -250,7 +256,8 @@ def _adapted(model: Any, files: ModelFiles, config: RunConfig, *, meta: bool) ->
             warnings.simplefilter("ignore")  # of old names in transformers; of an adapter on the head, refused below
             adapted: Any = get_peft_model(model, lora, low_cpu_mem_usage=meta)
     except ValueError as error:
-        raise OptionError(f"--lora-targets {config.lora_targets}: {str(error).splitlines()[0][:300]}") from error
+        said = " ".join(str(error).split())[:300]
+        raise OptionError(f"--lora-targets {config.lora_targets[:200]}: {said}") from error
     check_head(model)
     # the vocabulary stays as it is: peft need not ask the Hub whether it has grown
     adapted.save_pretrained = functools.partial(adapted.save_pretrained, save_embedding_layers=False)

@@ -8,6 +8,7 @@ weigh tokens of short batches up. Ranks average their gradients, so the loss is 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -20,7 +21,8 @@ from torch.utils.data import Dataset, Sampler
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import EvalLoopOutput
 
-from curate.errors import TrainingError
+from curate.errors import CusetError, OptionError, TrainingError
+from train.checkpoints import reading, writing
 from train.metrics import CLASSES, HeldOut, class_sums
 from train.objectives import Objective, TokenStatistics
 
@@ -90,6 +92,18 @@ class _Clock(TrainerCallback):
         self.seconds += time.perf_counter() - self._begun
 
 
+@contextlib.contextmanager
+def _arguments() -> Iterator[None]:
+    """What the libraries raise for arguments of the Trainer that they find out about late."""
+    try:
+        yield
+    except CusetError:
+        raise
+    except (ValueError, TypeError, KeyError, ImportError, ArithmeticError) as error:
+        said = " ".join(str(error.args[0] if error.args else error).split())[:300]
+        raise OptionError(f"--training: the Trainer refuses these arguments: {said}") from error
+
+
 class CusetTrainer(Trainer):
     """Trains a model that `train.head.attach_head` has prepared, on batches of `train.data`.
 
@@ -104,7 +118,8 @@ class CusetTrainer(Trainer):
     """What the last evaluation found."""
 
     def __init__(self, *args: Any, objective: Objective, neutral_mean: float | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        with _arguments():
+            super().__init__(*args, **kwargs)
         self.objective = objective
         self.neutral_mean = neutral_mean
         self.held_out = None
@@ -132,7 +147,8 @@ class CusetTrainer(Trainer):
         return blank_batch(self._collate([data[0]]))
 
     def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        return super()._get_dataloader(_Filled(dataset), *args, **kwargs)
+        with _arguments():
+            return super()._get_dataloader(_Filled(dataset), *args, **kwargs)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
@@ -145,6 +161,47 @@ class CusetTrainer(Trainer):
     def _prepare_input(self, data: Any) -> Any:
         """Without the cast to the model's dtype that DeepSpeed's batches get: masks are made of these values."""
         return data.to(self.args.device) if isinstance(data, torch.Tensor) else super()._prepare_input(data)
+
+    # ---- steps and checkpoints ----
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing where --max-steps is reached already: `Trainer` would take one step more of a resumed run."""
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        with _arguments():
+            return super().create_optimizer(*args, **kwargs)
+
+    def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
+        with _arguments():
+            return super().create_scheduler(*args, **kwargs)
+
+    def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
+        with _arguments():
+            return bool(super()._determine_best_metric(*args, **kwargs))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
+        with reading(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with reading(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with reading(checkpoint):
+            super()._load_rng_state(checkpoint)
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        with writing(str(self.args.output_dir)):
+            super()._save_checkpoint(*args, **kwargs)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        with writing(output_dir or str(self.args.output_dir)):
+            super().save_model(output_dir, _internal_call)
 
     # ---- loss ----
 
@@ -239,8 +296,13 @@ class CusetTrainer(Trainer):
         with torch.no_grad(), self.compute_loss_context_manager():
             _, outputs = self.compute_loss(model, inputs, return_outputs=True)
         if inputs["sample_ids"]:
-            sums = class_sums(outputs["nll"], inputs, self.neutral_mean)
-            self._parts.append((list(inputs["sample_ids"]), sums.cpu().numpy()))
+            sums = class_sums(outputs["nll"], inputs, self.neutral_mean).cpu()
+            if sums.isnan().any():
+                raise TrainingError(
+                    f"step {self.state.global_step}: the nll of held-out sample {', '.join(inputs['sample_ids'][:_NAMED])} is"
+                    " not a number: the model's weights are damaged, or training has run away; lower --learning-rate"
+                )
+            self._parts.append((list(inputs["sample_ids"]), sums.numpy()))
             loss, denominator = self._eval_loss
             self._eval_loss = (loss + float(outputs["loss"]), denominator + float(self.objective.denominator(inputs)))
         return None, None, None

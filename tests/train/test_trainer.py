@@ -20,7 +20,7 @@ from train.data import collate
 from train.inputs import fresh_model, open_inputs
 from train.metrics import CLASSES, HeldOut, class_sums
 from train.objectives import make_objective
-from train.trainer import EpochSampler, blank_batch
+from train.sampling import EpochSampler, blank_batch
 
 SAMPLES = 8
 OBJECTIVES: list[dict[str, Any]] = [
