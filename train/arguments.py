@@ -38,8 +38,9 @@ _KEPT = frozenset({
     "remove_unused_columns", "label_names", "label_smoothing_factor", "use_liger_kernel", "use_cache", "debug",
     "average_tokens_across_devices", "auto_find_batch_size", "train_sampling_strategy", "neftune_noise_alpha",
     "prediction_loss_only", "batch_eval_metrics", "parallelism_config", "include_for_metrics", "do_train", "do_eval",
-    "do_predict", "length_column_name", "logging_nan_inf_filter", "eval_on_start", "eval_accumulation_steps", "ignore_data_skip", "dataloader_drop_last", "accelerator_config",
+    "do_predict", "length_column_name", "ignore_data_skip", "dataloader_drop_last", "accelerator_config",
     "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs", "disable_tqdm", "eval_do_concat_batches",
+    "logging_nan_inf_filter", "eval_on_start", "eval_accumulation_steps",
 })  # fmt: skip
 """Arguments that would change what the loss is divided by, or that mean nothing here."""
 

@@ -15,8 +15,9 @@ from curate.errors import CusetError, DatasetError, TrainingError
 __all__ = ["newest_checkpoint", "reading", "writing"]
 
 _STATE = "trainer_state.json"
-_NEEDED = (("optimizer*", "global_step*"), ("rng_state*.pth",))
-"""Beside the weights: the optimiser (global_step: DeepSpeed's folder) and the random numbers."""
+_NEEDED = (("optimizer.pt", "optimizer*", "global_step*"), ("scheduler.pt", "global_step*"), ("rng_state*.pth",))
+"""Beside the weights: optimiser, schedule (either may be in DeepSpeed's folder global_step) and random numbers. Without
+one of them the Trainer would begin it anew, and say nothing."""
 
 
 def newest_checkpoint(out: Path) -> Path | None:
@@ -72,4 +73,4 @@ def writing(out: str | Path) -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].split(". ")[0][:200]

@@ -97,8 +97,8 @@ class RunConfig(ObjectiveConfig, DataConfig):
                 raise OptionError(f"--{name.replace('_', '-')} {value}: must lie between {low:g} and {high:g}")
         if self.objective == "asft" and self.asft_k and self.tuning == "full":
             raise OptionError(
-                "--objective asft: its reference is the base model with the adapter off, and --tuning full has none; train"
-                " with LoRA"
+                "--objective asft: its reference is the base model with the adapter off, and --tuning full has none;"
+                " train with LoRA"
             )
         if not self.data:
             raise OptionError("--data: give the folder of an annotated dataset (python -m curate.build makes one)")
@@ -241,8 +241,8 @@ def _adapted(model: Any, files: ModelFiles, config: RunConfig, *, meta: bool) ->
         # peft itself is content with one name that it finds
         if not any(name == target or name.endswith(f".{target}") for name in modules):
             raise OptionError(
-                f"--lora-targets {config.lora_targets[:200]}: the model has no module {target[:80]}; give all-linear alone,"
-                " or names such as q_proj,v_proj"
+                f"--lora-targets {config.lora_targets[:200]}: the model has no module {target[:80]}; give all-linear"
+                " alone, or names such as q_proj,v_proj"
             )
     lora = LoraConfig(
         r=config.lora_r, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, task_type="CAUSAL_LM",  # type: ignore[arg-type]

@@ -12,12 +12,11 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from torch.utils.data import Dataset, Sampler
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -25,58 +24,12 @@ from curate.errors import CusetError, OptionError, TrainingError
 from train.checkpoints import reading, writing
 from train.metrics import CLASSES, HeldOut, class_sums
 from train.objectives import Objective, TokenStatistics
+from train.sampling import EpochSampler, Filled, blank_batch
 
-__all__ = ["CusetTrainer", "EpochSampler", "blank_batch"]
+__all__ = ["CusetTrainer"]
 
 _NAMED = 5
 """Sample ids in a message at most."""
-
-
-class EpochSampler(Sampler[int]):
-    """The order of an epoch, made of the seed and the epoch's number alone, so that a resumed run goes on in it.
-
-    The end is filled up to a multiple of `multiple` (ranks times batch size) with the index len(data), which stands for
-    nothing: each rank gets as many batches as the others, and no sample counts twice.
-    """
-
-    def __init__(self, data: Sized, multiple: int, *, seed: int | None, epoch: Callable[[], int] = lambda: 0) -> None:
-        """Without a seed: the order of the data."""
-        self._samples, self._seed, self._epoch = len(data), seed, epoch
-        self._filling = -len(data) % multiple
-
-    def __len__(self) -> int:
-        return self._samples + self._filling
-
-    def __iter__(self) -> Iterator[int]:
-        order: Sequence[int] = range(self._samples)
-        if self._seed is not None:
-            random = torch.Generator().manual_seed(self._seed * 1_000_003 + self._epoch())
-            order = torch.randperm(self._samples, generator=random).tolist()
-        yield from order
-        yield from [self._samples] * self._filling
-
-
-class _Filled(Dataset[Any]):
-    """The data, with None at the index that stands for nothing."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.data[index] if index < len(self.data) else None
-
-
-def blank_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """A batch of the same kind that supervises nothing, for a rank that has no more data: it must still go through the
-    model, or the other ranks wait for it. It has no sample ids, by which denominators and figures leave it out."""
-    tokens = len(batch["targets"])
-    keep = {"input_ids": batch["input_ids"][:, :2], "position_ids": batch["position_ids"][:, :2]}
-    keep |= {"sample_weight": batch["sample_weight"][:1], "sample_ids": []}
-    rest = {name: value for name, value in batch.items() if name not in keep}
-    return keep | {name: value[:0] if len(value) == tokens else value for name, value in rest.items()}
 
 
 class _Clock(TrainerCallback):
@@ -148,7 +101,7 @@ class CusetTrainer(Trainer):
 
     def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         with _arguments():
-            return super()._get_dataloader(_Filled(dataset), *args, **kwargs)
+            return super()._get_dataloader(Filled(dataset), *args, **kwargs)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
@@ -298,9 +251,10 @@ class CusetTrainer(Trainer):
         if inputs["sample_ids"]:
             sums = class_sums(outputs["nll"], inputs, self.neutral_mean).cpu()
             if sums.isnan().any():
+                named = ", ".join(inputs["sample_ids"][:_NAMED])
                 raise TrainingError(
-                    f"step {self.state.global_step}: the nll of held-out sample {', '.join(inputs['sample_ids'][:_NAMED])} is"
-                    " not a number: the model's weights are damaged, or training has run away; lower --learning-rate"
+                    f"step {self.state.global_step}: the nll of held-out sample {named} is not a number: the model's"
+                    " weights are damaged, or training has run away; lower --learning-rate"
                 )
             self._parts.append((list(inputs["sample_ids"]), sums.numpy()))
             loss, denominator = self._eval_loss

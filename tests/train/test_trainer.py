@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from train.sampling import EpochSampler, blank_batch
 
 from curate.errors import OptionError, TrainingError
 from tests.train.annotated import Planted, annotate, planted
@@ -20,7 +21,6 @@ from train.data import collate
 from train.inputs import fresh_model, open_inputs
 from train.metrics import CLASSES, HeldOut, class_sums
 from train.objectives import make_objective
-from train.sampling import EpochSampler, blank_batch
 
 SAMPLES = 8
 OBJECTIVES: list[dict[str, Any]] = [
