@@ -20,7 +20,7 @@ from rich.console import Console
 
 from curate.errors import CusetError, OptionError
 
-__all__ = ["main", "parse_options", "printable", "stderr"]
+__all__ = ["OneLine", "main", "parse_options", "printable", "stderr"]
 
 Config = TypeVar("Config")
 
@@ -121,7 +121,7 @@ def _source(file: Path, item: dict[object, object]) -> str:
         raise OptionError(f"--config {file}: {error}") from None
 
 
-class _OneLine(logging.Formatter):
+class OneLine(logging.Formatter):
     """A message is one line, whatever sample ids or file names it holds."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -131,7 +131,7 @@ class _OneLine(logging.Formatter):
 def main(run: Callable[[Sequence[str]], int]) -> None:
     """Runs a command: a known error is one line on standard error and exit code 2, an interrupt exit code 130."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLine())
+    handler.setFormatter(OneLine())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in ("httpx", "httpx2", "huggingface_hub", "datasets"):
         logging.getLogger(noisy).setLevel(logging.ERROR)

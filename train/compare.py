@@ -12,6 +12,7 @@ same held-out samples, by nll a token of each class (`train.metrics`), with inte
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import logging
 import math
@@ -123,8 +124,8 @@ def _open_study(out: Path, config: CompareConfig, inputs: Inputs) -> None:
     path = out / "study.json"
     if path.is_file():
         try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            before = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError, RecursionError) as error:
             raise DatasetError(f"{path}: damaged; give another --out") from error
         changed = [name for name in sorted({*record, *before}) if record.get(name) != before.get(name)]
         if changed:
@@ -149,8 +150,8 @@ def _finish_runs(
     assert config.out is not None
     done = {}
     for number, (name, seed, own) in enumerate(plan):
-        path = config.out / "runs" / f"{_file_name(name)}-{seed}.json"
         objective = {} if own is None else {f.name: getattr(own, f.name) for f in dataclasses.fields(ObjectiveConfig)}
+        path = config.out / "runs" / _file_name(name, seed, objective)
         result = _stored(path, objective)
         if result is None:
             began = time.monotonic()
@@ -170,8 +171,11 @@ def _finish_runs(
     return done
 
 
-def _file_name(variant: str) -> str:
-    return "".join(c if c.isalnum() or c in "._" else "_" for c in variant)
+def _file_name(variant: str, seed: int, objective: Mapping[str, Any]) -> str:
+    """Another file for other options of the objective, so that nothing that is done is lost."""
+    options = hashlib.sha256(json.dumps(objective, sort_keys=True).encode()).hexdigest()[:8]
+    plain = "".join(c if c.isalnum() or c in "._" else "_" for c in variant)
+    return f"{plain[:100]}-{seed}-{options}.json"
 
 
 def _stored(path: Path, objective: Mapping[str, Any]) -> HeldOut | None:
@@ -180,10 +184,13 @@ def _stored(path: Path, objective: Mapping[str, Any]) -> HeldOut | None:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["objective"] != json.loads(json.dumps(objective)) or content["classes"] != list(CLASSES):
             return None
-        return HeldOut(tuple(content["sample_ids"]), np.array(content["nll"]), np.array(content["tokens"]))
+        sums = [np.array(content[name], dtype=np.float64) for name in ("nll", "tokens")]
+        if any(found.shape != (len(content["sample_ids"]), len(CLASSES)) for found in sums):
+            raise ValueError("sums of another shape")
+        return HeldOut(tuple(content["sample_ids"]), *sums)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DatasetError(f"{path}: damaged; remove it, and that run is made again") from error
 
 

@@ -95,11 +95,6 @@ class RunConfig(ObjectiveConfig, DataConfig):
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise OptionError(f"--{name.replace('_', '-')} {value}: must lie between {low:g} and {high:g}")
-        if self.objective == "asft" and self.asft_k and self.tuning == "full":
-            raise OptionError(
-                "--objective asft: its reference is the base model with the adapter off, and --tuning full has none;"
-                " train with LoRA"
-            )
         if not self.data:
             raise OptionError("--data: give the folder of an annotated dataset (python -m curate.build makes one)")
 
@@ -160,6 +155,11 @@ def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None 
     Raises a CusetError for anything that would stop the run later.
     """
     wanted = [make_objective(one, 0.5) for one in objectives or [config]]
+    if config.tuning == "full" and any(one.kl for one in wanted):
+        raise OptionError(
+            "--objective asft: its reference is the base model with the adapter off, and --tuning full has none; train"
+            " with LoRA"
+        )
     files = locate_model(config.model)
     tokenizer = files.load_tokenizer()
     columns = {*CLASS_COLUMNS, *(name for one in wanted for name in one.columns)}
