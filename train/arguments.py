@@ -45,6 +45,12 @@ _KEPT = frozenset({
 """Arguments that would change what the loss is divided by, or that mean nothing here."""
 
 
+_RANGES = {
+    "per_device_eval_batch_size": (1, 2**20), "dataloader_num_workers": (0, 2**10), "data_seed": (0, 2**32 - 1),
+}  # fmt: skip
+"""What the Trainer itself does not look at before it trains."""
+
+
 def processes() -> int:
     """Ranks of the run, as torchrun tells them."""
     return int(os.environ.get("WORLD_SIZE", "1"))
@@ -74,6 +80,10 @@ def training_arguments(config: RunConfig, out: Path, *, bf16: bool, evaluate: bo
     }  # fmt: skip
     if {"save_steps", "eval_steps"} & set(given):
         defaults |= {f"{what}_strategy": "steps" for what in ("save", "eval") if f"{what}_steps" in given}
+    if (
+        "metric_for_best_model" in given
+    ):  # all of ours are better when lower; of its name the Trainer concludes otherwise
+        defaults["greater_is_better"] = False
     fixed: dict[str, Any] = {
         "output_dir": str(out), "per_device_train_batch_size": config.batch_size,
         "gradient_accumulation_steps": config.accumulation, "learning_rate": config.learning_rate,
@@ -123,8 +133,9 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
         value = getattr(parsed, name)
         if isinstance(value, float) and not math.isfinite(value):
             raise OptionError(f"--training {name}: {value} is no number to train with")
-    if not 0 <= (getattr(parsed, "data_seed", None) or 0) < 2**32:
-        raise OptionError(f"--training data_seed: must lie between 0 and {2**32 - 1}")
+        low, high = _RANGES.get(name, (-math.inf, math.inf))
+        if name in _RANGES and not low <= value <= high:
+            raise OptionError(f"--training {name}: must lie between {low} and {high}")
     truth = {"true": True, "false": False}  # of an argument that may be a text or a truth value, such as fsdp
     found = {name: getattr(parsed, name) for name in values}
     return {name: truth.get(value, value) if isinstance(value, str) else value for name, value in found.items()}

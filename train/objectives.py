@@ -113,7 +113,7 @@ def dft(config: ObjectiveConfig, tokens: Tokens) -> Factors:
 
 
 def eaft(config: ObjectiveConfig, tokens: Tokens) -> Factors:
-    """EAFT, arXiv 2601.02151: -(H20 / scale)^alpha log p, over N; alpha 1, scale 3, or 1 in its second public version."""
+    """EAFT, arXiv 2601.02151: -(H20 / scale)^alpha log p, over N; alpha 1, scale 3, or 1 in its second version."""
     entropy = tokens.model.entropy_top20
     assert entropy is not None
     return (entropy / config.eaft_scale) ** config.eaft_alpha, None

@@ -95,7 +95,7 @@ def _refused(whole: Path, words: Any, tmp_path: Path, name: str, damage: Any) ->
     shutil.copytree(whole, out)
     shutil.rmtree(out / "checkpoint-2")
     damage(out / "checkpoint-1" / name)
-    with pytest.raises(DatasetError, match="checkpoint-1: damaged .*--resume goes on from the one before"):
+    with pytest.raises(DatasetError, match=r"checkpoint-1: damaged .*--resume goes on from the one before"):
         sft.run(words(out, *TWO, "--resume"))
 
 
@@ -126,7 +126,7 @@ def test_a_full_disk(error: Exception, words: Any, tmp_path: Path, monkeypatch: 
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", full)
-        with pytest.raises(TrainingError, match="out: cannot be written .*--resume goes on"):
+        with pytest.raises(TrainingError, match=r"checkpoint-1: cannot be written .*--resume goes on"):
             sft.run(words(out, *TWO))
     assert newest_checkpoint(out) is None
     assert sft.run(words(out, *TWO, "--resume")) == 0

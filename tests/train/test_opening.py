@@ -18,7 +18,7 @@ from conftest import KERNEL, pair, train_tokenizer
 from curate import reweigh
 from curate.config import BuildConfig
 from curate.driver import build_dataset
-from curate.errors import CusetError, ModelError, OptionError
+from curate.errors import CusetError, DatasetError, ModelError, OptionError
 from curate.store import read_manifest
 from tests.train.annotated import EXTRA, Planted, annotate, planted
 from train.opening import open_annotated

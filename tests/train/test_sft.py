@@ -165,7 +165,8 @@ def test_bad_options(data: Path, model_folder: Path, tmp_path: Path, refused: Ru
     assert "weight_decay: nan" in refused(*good, "--training", "weight_decay=nan")
     assert "data_seed: must lie" in refused(*good, "--training", f"data_seed={2**80}")
     assert "--training: the Trainer refuses" in refused(*good, "--training", "fsdp=true")
-    assert "--training: the Trainer refuses" in refused(*good, "--training", "per_device_eval_batch_size=0")
+    assert "per_device_eval_batch_size: must" in refused(*good, "--training", "per_device_eval_batch_size=0")
+    assert "dataloader_num_workers: must" in refused(*good, "--training", "dataloader_num_workers=-1")
     assert "--lora-targets q_proj,v_porj: the model has no module v_porj" in refused(
         *good, "--lora-targets", "q_proj,v_porj"
     )
@@ -227,7 +228,6 @@ def test_hostile_names_are_shown_and_do_nothing(
     assert "\x1b" not in card
     assert "<b>" not in card
     assert not [line for line in card.splitlines() if line.startswith("# head")]
-    record = caplog.records[0]
     refused(*small(data, model, tmp_path / "b", "--max-length", 4))
     (record,) = [r for r in caplog.records if r.getMessage().startswith("dropped")]
     line = OneLine().format(record)
