@@ -94,7 +94,7 @@ def run(arguments: Sequence[str]) -> int:
     checkpoint = _checkpoint(config.out, record) if config.resume else None
     trainer = _trainer(config, inputs, config.out, resumed=checkpoint is not None)
     if first:
-        _make_folder(config.out)
+        config.out.mkdir(parents=True, exist_ok=True)
         replace_file(config.out / _RECORD, json.dumps(record, indent=2, sort_keys=True).encode())
     results = _train(trainer, checkpoint)
     trainer.save_model(str(config.out))
@@ -115,13 +115,9 @@ def _check_out(out: Path, resume: bool) -> None:
         raise OptionError(f"--out {out}: exists; --resume goes on with it, or give another folder")
     if resume and not (out / _RECORD).is_file():
         raise OptionError(f"--resume: {out} holds no {_RECORD}, so no run to go on with; leave --resume out")
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(f"--out {out}: cannot write there ({error.strerror}); give another folder") from error
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise OptionError(f"--out {out}: cannot write in {there}; give another folder")
 
 
 def _check_repository(name: str | None) -> None:
