@@ -80,9 +80,7 @@ def training_arguments(config: RunConfig, out: Path, *, bf16: bool, evaluate: bo
     }  # fmt: skip
     if {"save_steps", "eval_steps"} & set(given):
         defaults |= {f"{what}_strategy": "steps" for what in ("save", "eval") if f"{what}_steps" in given}
-    if (
-        "metric_for_best_model" in given
-    ):  # all of ours are better when lower; of its name the Trainer concludes otherwise
+    if "metric_for_best_model" in given:  # ours are better when lower; from eval_nll the Trainer concludes otherwise
         defaults["greater_is_better"] = False
     fixed: dict[str, Any] = {
         "output_dir": str(out), "per_device_train_batch_size": config.batch_size,
