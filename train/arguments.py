@@ -74,7 +74,7 @@ def training_arguments(config: RunConfig, out: Path, *, bf16: bool, evaluate: bo
     defaults: dict[str, Any] = {
         "logging_steps": 10, "save_strategy": "epoch", "eval_strategy": "epoch" if evaluate else "no",
         "dataloader_pin_memory": torch.cuda.is_available(), "per_device_eval_batch_size": config.batch_size,
-        "ddp_find_unused_parameters": False, "log_level": "error",
+        "ddp_find_unused_parameters": False, "log_level": "error", "log_level_replica": "error",
         # without it, and without a GPU, each process of torchrun would train a copy for itself
         "use_cpu": not torch.accelerator.is_available(),
     }  # fmt: skip

@@ -90,15 +90,20 @@ def _variants(config: CompareConfig) -> dict[str, CompareConfig]:
     found: dict[str, CompareConfig] = {}
     for word in (part.strip() for part in config.objectives.split(",")):
         name, *settings = word.split(":")
-        options = ["--objective", name]
+        options, given = ["--objective", name], ["objective"]
         for setting in settings:
             option, equals, value = setting.partition("=")
-            if not equals or option.replace("-", "_").replace("lambda", "lambda_") not in known:
+            field = option.replace("-", "_").replace("lambda", "lambda_")
+            if not equals or field not in known:
                 raise OptionError(f"--objectives {word}: write NAME:OPTION=VALUE, with options of objectives")
-            options += [f"--{option.replace('_', '-')}", value]
+            if field in given:
+                raise OptionError(f"--objectives {word}: {option} stands there twice")
+            given.append(field)
+            flag = f"--{option.replace('_', '-')}"
+            truth = {"true": [flag], "false": [flag.replace("--", "--no-", 1)]}
+            options += truth.get(value.lower(), [flag, value])
         if word in found:
             raise OptionError(f"--objectives: {word} stands there twice")
-        given = {s.partition("=")[0].replace("-", "_").replace("lambda", "lambda_") for s in settings} | {"objective"}
         parsed = parse_options(ObjectiveConfig, options, "train.compare")
         own = {field: getattr(parsed, field) for field in given}
         found[word] = dataclasses.replace(config, **own)

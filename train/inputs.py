@@ -162,6 +162,7 @@ def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None 
         )
     files = locate_model(config.model)
     tokenizer = files.load_tokenizer()
+    tokenizer.name_or_path = files.name  # for messages: no path of a cache
     columns = {*CLASS_COLUMNS, *(name for one in wanted for name in one.columns)}
     if not any("logprob" in one.columns for one in wanted) and not all(map(_scored, config.data)):
         columns.discard("logprob")  # for figures alone
@@ -269,12 +270,14 @@ def make_trainer(
 ) -> CusetTrainer:
     """A trainer of a fresh model; `more` are TrainingArguments that win over the options."""
     from transformers import PrinterCallback
+    from transformers.utils import logging as transformers_logging
 
     from train.trainer import CusetTrainer
 
     held_out = inputs.data.held_out
     arguments = training_arguments(config, out, bf16=bfloat16(config), evaluate=held_out is not None, **more)
     objective = inputs.objective(config)
+    transformers_logging.disable_progress_bar()  # of writing weights
     trainer = CusetTrainer(
         model=fresh_model(inputs, config, objective), args=arguments, objective=objective, data_collator=collate,
         train_dataset=inputs.data.train, eval_dataset=held_out, processing_class=inputs.tokenizer,

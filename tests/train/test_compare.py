@@ -12,6 +12,7 @@ import pytest
 from curate.errors import CusetError, DatasetError, OptionError
 from tests.train.annotated import annotate, planted
 from train import compare, sft
+from train.compare import CompareConfig
 from train.inputs import make_trainer
 
 SMALL = ("--accumulation", "2", "--held-out", "0.4", "--epochs", "1", "--learning-rate", "0.01")
@@ -106,6 +107,14 @@ def test_a_study_of_other_options_is_not_gone_on_with(study: Path, data: Path, m
         compare.run([*words(data, model_folder, study)[:-2], "--learning-rate", "0.02"])
 
 
+def test_a_variant_may_turn_a_flag_off(data: Path) -> None:
+    (found,) = compare._variants(
+        CompareConfig(data=(data,), objectives="cuset:device-functions=false:lambda=2")
+    ).values()
+    assert not found.device_functions
+    assert found.lambda_ == 2
+
+
 def test_runs_of_variants_that_differ_in_one_character_are_two_files() -> None:
     names = {compare._file_name(f"cuset:lambda={v}", 0, {"lambda_": float(v)}) for v in ("1e-1", "1e+1")}
     assert len(names) == 2
@@ -150,6 +159,8 @@ def test_another_tau_makes_those_runs_anew(
         (("--objectives", "sft,sft"), "twice"),
         (("--objectives", "cuset:out=/etc"), "NAME:OPTION=VALUE"),
         (("--objectives", "cuset:tau=high"), "tau"),
+        (("--objectives", "cuset:objective=sft"), "objective stands there twice"),
+        (("--objectives", "cuset:lambda=1:lambda=2"), "lambda stands there twice"),
         (("--objectives", "eaft,dft:normalize=weights"), "normalize"),
         (("--seeds", "0,a"), "whole numbers"),
         (("--seeds", "-1"), "seed"),
