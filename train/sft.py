@@ -115,9 +115,9 @@ def _check_out(out: Path, resume: bool) -> None:
         raise OptionError(f"--out {out}: exists; --resume goes on with it, or give another folder")
     if resume and not (out / _RECORD).is_file():
         raise OptionError(f"--resume: {out} holds no {_RECORD}, so no run to go on with; leave --resume out")
-    there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise OptionError(f"--out {out}: cannot write in {there}; give another folder")
+    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise OptionError(f"--out {out}: cannot write in {nearest}; give another folder")
 
 
 def _check_repository(name: str | None) -> None:
