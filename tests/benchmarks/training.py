@@ -35,7 +35,7 @@ _SHAPES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 """Those of SmolLM2-135M and Qwen2.5-0.5B."""
 
-_ROUNDS, _STEPS, _WARM = 2, 4, 1
+_ROUNDS, _STEPS, _WARM = 2, 2, 1
 _PROMPT = 0.2  # share of a sample's tokens
 
 
@@ -88,7 +88,7 @@ def _samples(vocabulary: int) -> list[Sample]:
     """One step's samples: ragged lengths, as in a corpus of kernels."""
     random = np.random.default_rng(0)
     found = []
-    for number, length in enumerate((384, 256, 320)):
+    for number, length in enumerate((224, 160, 192)):
         prompt = int(_PROMPT * length)
         lists = {
             "token_weight": random.integers(0, 3, length - prompt).astype(np.float32),
