@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from tests.benchmarks.figures import Figure
 from train.data import Sample, collate
@@ -122,6 +122,7 @@ def _steps(make: Callable[[Any, Path], Trainer], shape: dict[str, int]) -> list[
         trainer = make(_model(shape), Path(folder))
         clock = _Clock()
         trainer.add_callback(clock)
+        trainer.remove_callback(PrinterCallback)
         trainer.train()
     return clock.seconds[_WARM:]
 
