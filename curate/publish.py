@@ -6,27 +6,26 @@ Publishing the same again does nothing, and an interrupted publication is ended 
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from filelock import FileLock, Timeout
 from jinja2 import TemplateError
 
 from curate.card import Publication, render_card
 from curate.console import main, parse_options, printable
 from curate.errors import DatasetError
+from curate.folder import held_for_reading
 from curate.manifest import manifest_tag
 from curate.publishing.checks import check_dataset
 from curate.publishing.features import dataset_info, size_category
 from curate.publishing.figures import FIGURES, card_figures
 from curate.publishing.files import PublishedFile, figure_path, left_out, published_files
 from curate.publishing.hub import Outcome, Target, publish_files
-from curate.store import JOURNAL, read_manifest
+from curate.store import read_manifest
 
 __all__ = ["Prepared", "PublishConfig", "prepare", "publish"]
 
@@ -109,7 +108,7 @@ def publish(config: PublishConfig) -> tuple[Prepared, Outcome | None]:
 
     Raises DatasetError where something forbids it, HubError where the Hub does.
     """
-    with _untouched(config.path):
+    with held_for_reading(config.path):
         prepared = prepare(config)
         if config.dry_run:
             return prepared, None
@@ -120,21 +119,6 @@ def publish(config: PublishConfig) -> tuple[Prepared, Outcome | None]:
         target = Target(config.repo, config.private, config.revision)
         message = f"cuset dataset {prepared.tag}"
         return prepared, publish_files(target, prepared.files, prepared.tag, message)
-
-
-@contextlib.contextmanager
-def _untouched(path: Path) -> Iterator[None]:
-    """Keeps builds away from the folder meanwhile, where it has a lock that can be taken."""
-    lock = path / JOURNAL / "lock"
-    with contextlib.ExitStack() as held:
-        if lock.is_file():
-            try:
-                held.enter_context(FileLock(lock, blocking=False))
-            except Timeout as error:
-                raise DatasetError(f"{path}: a build is writing there; wait for its end") from error
-            except (OSError, NotImplementedError):
-                pass  # a folder that cannot be written to: no build can either
-        yield
 
 
 def run(arguments: Sequence[str]) -> int:
