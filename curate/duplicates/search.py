@@ -47,11 +47,13 @@ none; shorter; and by identity, so that the order of reading decides nothing.
 """
 _PLAIN = re.compile(r"[\w./ +,:=@-]*")
 _FIRST_BATCH, _BATCH = 256, 8192
+_READ = 256
+"""Rows of a batch whose candidates are in memory at a time."""
 _GIVEN = 50_000
 
 
 def find_duplicates(
-    frames: Iterable[pl.DataFrame], database: Path, threshold: float | None = THRESHOLD, memory: str = "512MB"
+    frames: Iterable[pl.DataFrame], database: Path, threshold: float | None = THRESHOLD, memory: str = "256MB"
 ) -> Iterator[pl.DataFrame]:
     """The rows that are copies, as frames of `DUPLICATES` by `row`.
 
@@ -167,26 +169,38 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, frame: pl.DataFra
         connection.unregister("part")
 
 
-def _candidates(connection: duckdb.DuckDBPyConnection, bands: np.ndarray) -> dict[int, pl.DataFrame]:
-    """Kept rows of earlier batches by the row, counted in the batch, that shares a band with them."""
+def _candidates(connection: duckdb.DuckDBPyConnection, bands: np.ndarray) -> Iterator[pl.DataFrame | None]:
+    """For each row of a batch the kept rows of earlier batches that share a band with it.
+
+    The pairs lie in a table, since they are many where a corpus is made from templates; what they hold is read for a
+    few rows at a time.
+    """
     keys = pl.DataFrame({"band": bands.ravel(), "position": np.repeat(np.arange(len(bands)), BANDS)})
     connection.register("keys", keys.to_arrow())
-    found = _table(
-        connection,
-        """
-        with pairs as (select distinct position, kept from keys join index_bands using (band))
-        select pairs.position, kept, profile, place, device, whole
-        from pairs join best on best.position = kept order by 1, 2
-        """,
-    )
+    connection.execute("""
+        create or replace table pairs as
+            select distinct position, kept from keys join index_bands using (band) order by 1, 2
+    """)
     connection.unregister("keys")
-    return {row: part for (row,), part in found.partition_by("position", as_dict=True).items()}
+    for first in range(0, len(bands), _READ):
+        found = _table(
+            connection,
+            """
+            select pairs.position, kept, profile, place, device, whole
+            from (select * from pairs where position between ? and ?) pairs join best on best.position = kept
+            order by 1, 2
+            """,
+            first,
+            first + _READ - 1,
+        )
+        parts = {row: part for (row,), part in found.partition_by("position", as_dict=True).items()}
+        yield from (parts.get(row) for row in range(first, min(first + _READ, len(bands))))
 
 
 def _judge(
     part: pl.DataFrame,
     bands: np.ndarray,
-    candidates: dict[int, pl.DataFrame],
+    candidates: Iterator[pl.DataFrame | None],
     sketches: _Sketches,
     threshold: float,
 ) -> tuple[list[tuple[int, int, float]], list[int]]:
@@ -197,10 +211,10 @@ def _judge(
     here: dict[int, Compared] = {}
     found: list[tuple[int, int, float]] = []
     kept: list[int] = []
-    for row, (position, _, profile, *place) in enumerate(part.iter_rows()):
+    rows = zip(part.iter_rows(), candidates, strict=True)
+    for row, ((position, _, profile, *place), older) in enumerate(rows):
         keys = bands[row, shared[row]].tolist()
         before = sorted({other for key in keys for other in buckets.get(key, ())})
-        older = candidates.get(row)
         best: tuple[float, int] = (0.0, 0)
         if before or keys or older is not None:
             own: Compared = (profile, *sketches(*place))

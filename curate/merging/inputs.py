@@ -186,17 +186,15 @@ def _in_order(datasets: Sequence[Input]) -> list[Input]:
 
 def _config(datasets: Sequence[Input]) -> BuildConfig:
     """The options of the joined dataset: those that all share; None for how each was read, where they differ."""
-    options = dict(datasets[0].config)
+    options: dict[str, Any] = dict(datasets[0].config)
     for name in _OF_THE_READING:
         if name in ("shards", "shard") or any(d.config.get(name) != options.get(name) for d in datasets):
             options[name] = None
     options["shard_rows"] = max(int(d.config["shard_rows"]) for d in datasets)
-    fields: dict[str, Any] = {
-        f"{k}_" if k == "lambda" else k: tuple(v) if isinstance(v, list) else v for k, v in options.items()
-    }
+    options = {f"{k}_" if k == "lambda" else k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     reference = datasets[0].manifest.get("reference")
     try:
-        return BuildConfig(**fields, reference=reference["name"] if reference else None)
+        return BuildConfig(**options, reference=reference["name"] if reference else None)
     except TypeError as error:
         raise DatasetError(f"{datasets[0].path / 'manifest.json'}: damaged; build the dataset again") from error
 

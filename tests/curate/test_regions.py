@@ -260,10 +260,10 @@ def test_a_changed_build_ends_as_a_fresh_one(
 def test_a_build_killed_among_its_regions_ends_as_a_whole_one(
     tmp_path: Path, model_folder: Path, write_rows: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from curate import driver
+    from curate import regions
 
     source = write_rows([pair(n) for n in range(7)])
-    whole, calls = driver.find_regions, []
+    whole, calls = regions.find_regions, []
 
     def stops(*args: Any, **more: Any) -> pl.DataFrame:
         calls.append(1)
@@ -271,7 +271,7 @@ def test_a_build_killed_among_its_regions_ends_as_a_whole_one(
             raise KeyboardInterrupt
         return whole(*args, **more)
 
-    monkeypatch.setattr(driver, "find_regions", stops)
+    monkeypatch.setattr(regions, "find_regions", stops)
     with pytest.raises(KeyboardInterrupt):
         build(model_folder, tmp_path / "halted", source)
     monkeypatch.undo()
