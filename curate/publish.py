@@ -6,6 +6,7 @@ Publishing the same again does nothing, and an interrupted publication is ended 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from jinja2 import TemplateError
 
 from curate.card import Publication, render_card
 from curate.console import main, parse_options, printable
-from curate.errors import DatasetError
+from curate.errors import DatasetError, OptionError
 from curate.folder import held_for_reading
 from curate.manifest import manifest_tag
 from curate.publishing.checks import check_dataset
@@ -51,6 +52,11 @@ class PublishConfig:
     report: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """The folder of `python -m analysis.report OUT`, whose figures the card shows; without it they are drawn."""
 
+    def __post_init__(self) -> None:
+        for language in self.language:
+            if not re.fullmatch("[a-z]{2,3}", language):
+                raise OptionError(f"--language {language[:80]!a}: give an ISO 639 code, such as en")
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -82,7 +88,7 @@ def prepare(config: PublishConfig) -> Prepared:
         tag=tag,
         dataset_info=dataset_info(checked.parts),
         size_category=size_category(rows),
-        languages=config.language,
+        languages=tuple(dict.fromkeys(config.language)),
         figures=[(figure_path(name), FIGURES[name]) for name in figures],
     )
     try:
@@ -156,7 +162,9 @@ def _print_plan(config: PublishConfig, prepared: Prepared) -> int:
         return 0
     for problem in prepared.problems:
         print(printable(f"problem: {problem}"))
-    raise DatasetError(f"{config.path}: {len(prepared.problems)} problems forbid to publish it")
+    many = len(prepared.problems)
+    told = "a problem forbids" if many == 1 else f"{many} problems forbid"
+    raise DatasetError(f"{config.path}: {told} to publish it")
 
 
 if __name__ == "__main__":
