@@ -94,7 +94,7 @@ def prepare(config: PublishConfig) -> Prepared:
     try:
         card = render_card(manifest, publication)
         files = published_files(config.path, manifest, card, figures)
-    except (KeyError, TypeError, AttributeError, OSError, TemplateError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OSError, TemplateError) as error:
         return Prepared([], "", tag, [*problems, f"manifest.json: makes no card ({error}); build the dataset again"])
     return Prepared(files, card, tag, problems + _problems_of_the_card(card))
 
