@@ -7,7 +7,6 @@ read whole; a text that no check reads is met by the query that asks for it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,8 +19,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from curate.errors import DatasetError
+from curate.folder import held_for_reading
 from curate.schema import EXTRA_SCORES, REGIONS, REJECTED, SAMPLES, TOKEN_LISTS, Column
-from curate.store import JOURNAL, part_files
+from curate.store import part_files
 from curate.taxonomy import CATEGORIES, LOCATIONS
 
 __all__ = ["check_dataset", "check_unlocked"]
@@ -78,13 +78,8 @@ _CHECKED_IF_THERE: dict[str, Callable[[Any], bool]] = {
 
 def check_unlocked(path: Path) -> None:
     """Raises DatasetError while a build or a reweighing writes into the folder."""
-    try:
-        with (path / JOURNAL / "lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back as the file is closed
-    except BlockingIOError:
-        raise DatasetError(f"{path}: a build is writing there; wait until it has ended") from None
-    except (OSError, ValueError):
-        return  # no lock there, or a file system without locks
+    with held_for_reading(path):
+        pass
 
 
 def check_dataset(path: Path, manifest: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -27,11 +28,26 @@ from curate.errors import DatasetError
 from curate.schema import FORMAT_VERSION, TABLES
 from curate.store import JOURNAL, part_files, replace_file
 
-__all__ = ["OutFolder"]
+__all__ = ["OutFolder", "held_for_reading"]
 
 log = logging.getLogger(__name__)
 
 _MADE_LAST = ("manifest.json", "README.md", "build.log.json")
+
+
+@contextlib.contextmanager
+def held_for_reading(path: Path) -> Iterator[None]:
+    """Keeps builds away from a dataset's folder meanwhile, beside other readers; raises DatasetError where one is
+    writing there. A folder without a lock, or on a file system without locks, is read as it is."""
+    with contextlib.ExitStack() as held:
+        try:
+            lock = held.enter_context((path / JOURNAL / "lock").open("rb"))
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back as the file is closed
+        except BlockingIOError:
+            raise DatasetError(f"{path}: a build is writing there; wait until it has ended") from None
+        except (OSError, ValueError):
+            pass
+        yield
 
 
 class OutFolder:

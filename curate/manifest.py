@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,17 @@ from curate.store import attach_views, part_files, read_part, replace_file
 from curate.summary import findings
 from curate.taxonomy import CATEGORIES, LOCATIONS
 
-__all__ = ["PACKAGES", "count_sources", "file_sha256", "list_files", "manifest_tag", "write_manifest"]
+__all__ = [
+    "PACKAGES",
+    "SHOWN",
+    "count_sources",
+    "file_sha256",
+    "list_files",
+    "listed",
+    "manifest_tag",
+    "other_files",
+    "write_manifest",
+]
 
 PACKAGES = (
     "cuset",
@@ -33,6 +43,9 @@ PACKAGES = (
     "pyarrow",
 )
 """Those whose version may change a byte of a dataset."""
+
+SHOWN = 5
+"""Places of one kind that a message names."""
 
 _NOT_OF_THE_DATA = (
     "source", "out", "against", "execute", "model", "reference", "device", "jobs", "overwrite", "engine", "ray_address",
@@ -89,6 +102,36 @@ def list_files(out: Path) -> list[dict[str, Any]]:
     content of the dataset."""
     parts = [part for table in PUBLIC_TABLES for part in part_files(out / table)]
     return [{"path": f"{p.parent.name}/{p.name}", "bytes": p.stat().st_size, "sha256": file_sha256(p)} for p in parts]
+
+
+def other_files(path: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Why the files of the public tables are not those that the manifest names, by content; nothing where they are."""
+    entries = manifest.get("files")
+    if not isinstance(entries, list):
+        yield "manifest.json: names no files, as an older cuset wrote it; delete it and run the same build again"
+        return
+    try:
+        wanted = {entry["path"]: entry["sha256"] for entry in entries}
+    except (KeyError, TypeError):
+        yield "manifest.json: damaged list of files; build the dataset again"
+        return
+    there = {entry["path"]: entry["sha256"] for entry in list_files(path)}
+    told = (
+        ("are not there", sorted(wanted.keys() - there.keys(), key=str)),
+        ("are not of this build", sorted(there.keys() - wanted.keys())),
+        ("have other contents", sorted(n for n in wanted.keys() & there.keys() if wanted[n] != there[n])),
+    )
+    for words, names in told:
+        if names:
+            yield f"files that {words} according to manifest.json: {listed(names)}; build the dataset again"
+    for table in PUBLIC_TABLES:
+        if not any(name.startswith(f"{table}/") for name in there):
+            yield f"{table}/ holds no Parquet file; build the dataset again"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names in a message, and how many more there are."""
+    return ", ".join(map(str, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def file_sha256(path: Path) -> str:

@@ -18,7 +18,10 @@ from curate.console import stderr
 from curate.pool import cores
 from curate.store import replace_file
 
-__all__ = ["Reporter", "write_log"]
+__all__ = ["LOG", "Reporter", "is_log", "write_log"]
+
+LOG = "build.log.json"
+_LOGGED = {"seconds", "tokens_per_second", "processor", "cores", "platform"}
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -95,4 +98,14 @@ def write_log(out: Path, seconds: Mapping[str, float], tokens_per_second: float 
         "cores": cores(),
         "platform": platform.platform(),
     }
-    replace_file(out / "build.log.json", json.dumps(content, indent=2).encode())
+    assert content.keys() == _LOGGED
+    replace_file(out / LOG, json.dumps(content, indent=2).encode())
+
+
+def is_log(file: Path) -> bool:
+    """Whether a file is such a log; nothing vouches for its content but its shape."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and content.keys() == _LOGGED and isinstance(content["seconds"], dict)

@@ -6,27 +6,27 @@ Publishing the same again does nothing, and an interrupted publication is ended 
 
 from __future__ import annotations
 
-import contextlib
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from filelock import FileLock, Timeout
 from jinja2 import TemplateError
 
 from curate.card import Publication, render_card
 from curate.console import main, parse_options, printable
-from curate.errors import DatasetError
+from curate.errors import DatasetError, OptionError
+from curate.folder import held_for_reading
 from curate.manifest import manifest_tag
 from curate.publishing.checks import check_dataset
 from curate.publishing.features import dataset_info, size_category
 from curate.publishing.figures import FIGURES, card_figures
 from curate.publishing.files import PublishedFile, figure_path, left_out, published_files
 from curate.publishing.hub import Outcome, Target, publish_files
-from curate.store import JOURNAL, read_manifest
+from curate.store import read_manifest
 
 __all__ = ["Prepared", "PublishConfig", "prepare", "publish"]
 
@@ -51,6 +51,11 @@ class PublishConfig:
     """A language of the prompts for the card, as an ISO 639 code such as `en`."""
     report: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """The folder of `python -m analysis.report OUT`, whose figures the card shows; without it they are drawn."""
+
+    def __post_init__(self) -> None:
+        for language in self.language:
+            if not re.fullmatch("[a-z]{2,3}", language):
+                raise OptionError(f"--language {language[:80]!a}: give an ISO 639 code, such as en")
 
 
 @dataclass(frozen=True)
@@ -83,13 +88,13 @@ def prepare(config: PublishConfig) -> Prepared:
         tag=tag,
         dataset_info=dataset_info(checked.parts),
         size_category=size_category(rows),
-        languages=config.language,
+        languages=tuple(dict.fromkeys(config.language)),
         figures=[(figure_path(name), FIGURES[name]) for name in figures],
     )
     try:
         card = render_card(manifest, publication)
         files = published_files(config.path, manifest, card, figures)
-    except (KeyError, TypeError, AttributeError, OSError, TemplateError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OSError, TemplateError) as error:
         return Prepared([], "", tag, [*problems, f"manifest.json: makes no card ({error}); build the dataset again"])
     return Prepared(files, card, tag, problems + _problems_of_the_card(card))
 
@@ -109,7 +114,7 @@ def publish(config: PublishConfig) -> tuple[Prepared, Outcome | None]:
 
     Raises DatasetError where something forbids it, HubError where the Hub does.
     """
-    with _untouched(config.path):
+    with held_for_reading(config.path):
         prepared = prepare(config)
         if config.dry_run:
             return prepared, None
@@ -120,21 +125,6 @@ def publish(config: PublishConfig) -> tuple[Prepared, Outcome | None]:
         target = Target(config.repo, config.private, config.revision)
         message = f"cuset dataset {prepared.tag}"
         return prepared, publish_files(target, prepared.files, prepared.tag, message)
-
-
-@contextlib.contextmanager
-def _untouched(path: Path) -> Iterator[None]:
-    """Keeps builds away from the folder meanwhile, where it has a lock that can be taken."""
-    lock = path / JOURNAL / "lock"
-    with contextlib.ExitStack() as held:
-        if lock.is_file():
-            try:
-                held.enter_context(FileLock(lock, blocking=False))
-            except Timeout as error:
-                raise DatasetError(f"{path}: a build is writing there; wait for its end") from error
-            except (OSError, NotImplementedError):
-                pass  # a folder that cannot be written to: no build can either
-        yield
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -172,7 +162,9 @@ def _print_plan(config: PublishConfig, prepared: Prepared) -> int:
         return 0
     for problem in prepared.problems:
         print(printable(f"problem: {problem}"))
-    raise DatasetError(f"{config.path}: {len(prepared.problems)} problems forbid to publish it")
+    many = len(prepared.problems)
+    told = "a problem forbids" if many == 1 else f"{many} problems forbid"
+    raise DatasetError(f"{config.path}: {told} to publish it")
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def write_part(frame: pl.DataFrame, columns: Sequence[Column], path: Path) -> No
 
 def part_files(folder: Path) -> list[Path]:
     """The Parquet files of a table, in order; by listing, since a path may hold the characters of a pattern."""
-    return sorted(p for p in folder.iterdir() if p.suffix == ".parquet") if folder.is_dir() else []
+    return sorted(p for p in folder.iterdir() if p.suffix == ".parquet" and p.is_file()) if folder.is_dir() else []
 
 
 def is_whole(path: Path) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from curate.config import BuildConfig
 from curate.errors import DatasetError, OptionError
 from curate.keys import INPUTS
+from curate.manifest import other_files
 from curate.store import read_manifest
 
 __all__ = ["Input", "Inputs", "read_inputs"]
@@ -78,8 +79,10 @@ def read_inputs(paths: Sequence[Path], out: Path) -> Inputs:
     datasets = []
     for path in paths:
         manifest = read_manifest(path)
-        if not isinstance(manifest.get("config"), dict) or not set(manifest) >= {"model", "tokenizer", "counts"}:
+        if not _is_whole(manifest):
             raise DatasetError(f"{path / 'manifest.json'}: damaged; build the dataset again")
+        for problem in other_files(path, manifest):
+            raise DatasetError(f"{path}: {problem}")
         datasets.append(Input(path, manifest, _digest(path)))
     first, *others = datasets
     for other in others:
@@ -91,6 +94,21 @@ def read_inputs(paths: Sequence[Path], out: Path) -> Inputs:
         raise OptionError(f"{first.path}: nothing to merge it with; give two datasets or more")
     renamed, sources = _sources(datasets)
     return Inputs(tuple(datasets), bool(parts), _config(datasets), _origin(datasets, sources), renamed)
+
+
+def _is_whole(manifest: Mapping[str, Any]) -> bool:
+    """Whether a manifest has what is asked of it here, as a build writes it."""
+    kinds = {"config": dict, "config_hash": str, "versions": dict, "model": dict, "tokenizer": dict, "counts": dict}
+    if not all(isinstance(manifest.get(name), kind) for name, kind in {**kinds, "sources": list}.items()):
+        return False
+    options, counts = manifest["config"], manifest["counts"]
+    numbers = [options.get("shard_rows"), *(counts.get(name) for name in ("read", "accepted"))]
+    numbers += [options[name] for name in ("shards", "shard") if options.get(name) is not None]
+    others = [manifest.get("compilers", {}), manifest.get("reference") or {"name": ""}]
+    if not all(isinstance(other, dict) for other in others) or "name" not in others[1]:
+        return False
+    named = all(isinstance(source, dict) and isinstance(source.get("name"), str) for source in manifest["sources"])
+    return named and all(type(n) is int and n >= 0 for n in numbers) and options["shard_rows"] > 0
 
 
 def _digest(path: Path) -> str:

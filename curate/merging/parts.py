@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from curate.config import BuildConfig
 from curate.copies import COPY_REASONS, Copy, judge_copies
@@ -15,7 +17,7 @@ from curate.errors import DatasetError
 from curate.filters import FILTERS, actions
 from curate.frames import FLAGS
 from curate.merging.inputs import Inputs
-from curate.schema import REFUSED
+from curate.schema import REFUSED, REJECTED, Column, arrow_schema, table_columns
 from curate.stages import MODEL_STAGES
 from curate.store import part_files, read_part
 
@@ -43,7 +45,7 @@ class MergedPart:
 
     def refusals(self, path: Path) -> pl.DataFrame:
         """A table of refused rows with `row`, their number in the joined dataset; raises DatasetError for others."""
-        frame = read_part(path)
+        frame = _read(path)
         row = frame["id"].cast(pl.Int64, strict=False) - self.was
         if row.null_count() or not row.is_between(0, self.rows - 1).all() or row.n_unique() != len(row):
             raise DatasetError(f"{path}: its ids are no numbers of the part's rows; build the dataset again")
@@ -51,7 +53,7 @@ class MergedPart:
 
     def accepted(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """The accepted rows, with `row`."""
-        frame = self._told_apart(read_part(self.samples, columns))
+        frame = self._told_apart(_read(self.samples, columns))
         refused = set(self.refusals(self.rejected)["row"])
         numbers = [row for row in range(self.first, self.first + self.rows) if row not in refused]
         return frame.with_columns(pl.Series("row", numbers, pl.Int64))
@@ -63,6 +65,7 @@ class MergedPart:
 def plan_parts(inputs: Inputs) -> list[MergedPart]:
     """The parts of the joined dataset, in order; raises DatasetError where an input's tables do not fit together."""
     found: list[tuple[int, int, MergedPart]] = []
+    extra = inputs.config.extra_scores
     for number, dataset in enumerate(inputs.datasets):
         names = {t: [p.name for p in part_files(dataset.path / t)] for t in ("samples", "rejected", "refused")}
         if not names["samples"] or names["samples"] != names["rejected"]:
@@ -71,7 +74,9 @@ def plan_parts(inputs: Inputs) -> list[MergedPart]:
         for place, name in enumerate(names["samples"]):
             samples, rejected = dataset.path / "samples" / name, dataset.path / "rejected" / name
             refused = dataset.path / "refused" / name if name in names["refused"] else None
-            rows = _height(samples) + _height(rejected)
+            rows = _height(samples, table_columns("samples", extra)) + _height(rejected, REJECTED)
+            if refused is not None:
+                _height(refused, REFUSED)
             run = place * len(inputs.datasets) + number
             if inputs.interleaved:
                 was = run * inputs.config.shard_rows
@@ -92,11 +97,27 @@ def plan_parts(inputs: Inputs) -> list[MergedPart]:
     return parts
 
 
-def _height(path: Path) -> int:
+def _height(path: Path, columns: Sequence[Column]) -> int:
+    """Rows of a part; raises DatasetError where it is damaged, or has other columns than it should."""
     try:
-        return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
+        with pq.ParquetFile(path) as file:
+            rows, schema = int(file.metadata.num_rows), file.schema_arrow
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(path, error) from error
+    if not schema.equals(arrow_schema(tuple(columns))):
+        raise DatasetError(f"{path}: other columns than this version of cuset writes; build the dataset again")
+    return rows
+
+
+def _read(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    try:
+        return read_part(path, columns)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise DatasetError(f"{path}: damaged ({str(error).splitlines()[0][:120]}); build the dataset again") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> DatasetError:
+    return DatasetError(f"{path}: damaged ({str(error).splitlines()[0][:120]}); build the dataset again")
 
 
 def standing(part: MergedPart, measured: Path) -> pl.DataFrame:

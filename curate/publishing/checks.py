@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from curate.errors import CusetError, DatasetError
 from curate.licences import ALLOWED, is_allowed
-from curate.manifest import count_sources, list_files
+from curate.manifest import SHOWN, count_sources, listed, other_files
+from curate.progress import LOG, is_log
 from curate.publishing.contents import PartContents, look_into
 from curate.redaction import find_private
 from curate.schema import PUBLIC_TABLES, arrow_schema, table_columns
@@ -25,8 +26,6 @@ from curate.store import part_files
 from curate.summary import count_rows
 
 __all__ = ["Checked", "check_dataset"]
-
-_SHOWN = 5  # places of one kind that are named
 
 Parts = dict[str, list[tuple[Path, PartContents]]]
 
@@ -43,7 +42,7 @@ class Checked:
 def check_dataset(path: Path, manifest: Mapping[str, Any], *, allow_unknown: bool = False) -> Checked:
     """Looks at every file. `allow_unknown`: rows whose licence is not known may be published."""
     checked = Checked()
-    checked.problems += _files(path, manifest)
+    checked.problems += other_files(path, manifest)
     for table in PUBLIC_TABLES:
         for part in part_files(path / table):
             try:
@@ -66,40 +65,12 @@ def _name(part: Path) -> str:
     return f"{part.parent.name}/{part.name}"
 
 
-def _files(path: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
-    listed = manifest.get("files")
-    if not isinstance(listed, list):
-        yield "manifest.json: names no files, as an older cuset wrote it; delete it and run the same build again"
-        return
-    try:
-        wanted = {entry["path"]: entry["sha256"] for entry in listed}
-    except (KeyError, TypeError):
-        yield "manifest.json: damaged list of files; build the dataset again"
-        return
-    there = {entry["path"]: entry["sha256"] for entry in list_files(path)}
-    told = (
-        ("are not there", sorted(wanted.keys() - there.keys())),
-        ("are not of this build", sorted(there.keys() - wanted.keys())),
-        ("have other contents", sorted(n for n in wanted.keys() & there.keys() if wanted[n] != there[n])),
-    )
-    for words, names in told:
-        if names:
-            yield f"files that {words} according to manifest.json: {_listed(names)}; build the dataset again"
-    for table in PUBLIC_TABLES:
-        if not any(name.startswith(f"{table}/") for name in there):
-            yield f"{table}/ holds no Parquet file; build the dataset again"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-
-
 def _columns(path: Path, manifest: Mapping[str, Any], parts: Parts) -> Iterator[str]:
     for table, contents in parts.items():
         expected = arrow_schema(table_columns(table, manifest.get("extra_scores", ())))
         other = [_name(part) for part, found in contents if not found.schema.equals(expected)]
         if other:
-            yield f"columns that differ from what the manifest says: {_listed(other)}; build the dataset again"
+            yield f"columns that differ from what the manifest says: {listed(other)}; build the dataset again"
 
 
 def _balance(path: Path, manifest: Mapping[str, Any], parts: Parts) -> Iterator[str]:
@@ -133,7 +104,7 @@ def _sources(path: Path, manifest: Mapping[str, Any], parts: Parts) -> Iterator[
     if not named:
         yield "manifest.json: names no source, so the card would not say where the rows come from"
     if rows.keys() - named:
-        yield f"rows of sources that manifest.json does not name: {_listed(sorted(rows.keys() - named))}"
+        yield f"rows of sources that manifest.json does not name: {listed(sorted(rows.keys() - named))}"
     if json.loads(json.dumps(rows)) != manifest["rows"]:
         yield "manifest.json: licences and attributions are not those of the rows; build the dataset again"
     if not sum(found.rows for _, found in parts["samples"]):
@@ -153,7 +124,7 @@ def _licenses(allow_unknown: bool, path: Path, manifest: Mapping[str, Any], part
         )
     refused = [(license, n) for license, n in rows.most_common() if not is_allowed(license, allowed)]
     if refused:
-        told = _listed([f"{license} ({n} rows)" for license, n in refused])
+        told = listed([f"{license} ({n} rows)" for license, n in refused])
         yield (
             f"licences that the allow-list of the build does not hold: {told}; build without --filter"
             " license_not_allowed"
@@ -163,16 +134,18 @@ def _licenses(allow_unknown: bool, path: Path, manifest: Mapping[str, Any], part
 def _private(path: Path, parts: Parts) -> Iterator[str]:
     for contents in parts.values():
         for part, found in contents:
-            for column, row, kinds in found.private[:_SHOWN]:
+            for column, row, kinds in found.private[:SHOWN]:
                 told = ", ".join(kinds)
                 yield f"{_name(part)}, row {row + 1}, {column}: unredacted {told}; build without --no-redact"
-            if len(found.private) > _SHOWN:
-                yield f"{_name(part)}: {len(found.private) - _SHOWN} more texts with secrets or addresses"
-    for name in ("manifest.json", "build.log.json"):
+            if len(found.private) > SHOWN:
+                yield f"{_name(part)}: {len(found.private) - SHOWN} more texts with secrets or addresses"
+    if (path / LOG).is_file() and not is_log(path / LOG):
+        yield f"{LOG}: not as a build writes it; delete it"
+    for name in ("manifest.json", LOG):
+        if not (path / name).is_file():
+            continue
         try:
             left = {found.kind for found in find_private((path / name).read_text(encoding="utf-8"))}
-        except FileNotFoundError:
-            continue
         except (OSError, ValueError) as error:
             raise DatasetError(f"{path / name}: cannot be read ({error})") from error
         if left:

@@ -13,6 +13,9 @@ from curate.errors import CusetError, HubError
 __all__ = ["explained", "is_passing", "status_of"]
 
 
+_NO_ADDRESS = (httpx2.UnsupportedProtocol, httpx2.InvalidURL)
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     at: BaseException | None = error
@@ -37,7 +40,7 @@ def _is_of_the_network(error: BaseException) -> bool:
 
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may well succeed a moment later."""
-    if any(isinstance(cause, OfflineModeIsEnabled) for cause in _causes(error)):
+    if any(isinstance(cause, (OfflineModeIsEnabled, *_NO_ADDRESS)) for cause in _causes(error)):
         return False
     status = status_of(error)
     if status is not None:
@@ -63,6 +66,8 @@ def _reason(error: BaseException, name: str) -> str:
         return "the network is switched off by HF_HUB_OFFLINE; unset it"
     if any(isinstance(cause, RevisionNotFoundError) for cause in _causes(error)):
         return "it has no such revision; give the name of a branch as --revision"
+    if any(isinstance(cause, _NO_ADDRESS) for cause in _causes(error)):
+        return f"HF_ENDPOINT is no address of a Hub ({_first_line(error)}); write it as https://HOST, or unset it"
     status = status_of(error)
     if status == 401:
         return "the Hub does not know the token; log in anew with `hf auth login`, or set HF_TOKEN"

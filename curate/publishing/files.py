@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from curate.progress import LOG
 from curate.publishing.figures import FIGURES
 from curate.schema import TABLES
 from curate.store import JOURNAL
@@ -51,7 +52,7 @@ def published_files(
     """The card and its figures, the manifest, the log of the build and the parts that the manifest names; nothing else
     of the folder."""
     made = {"README.md": card.encode(), **{figure_path(name): png for name, png in figures.items()}}
-    for name in ("manifest.json", "build.log.json"):
+    for name in ("manifest.json", LOG):
         if (path / name).is_file():
             made[name] = (path / name).read_bytes()
     files = [

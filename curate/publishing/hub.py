@@ -25,8 +25,13 @@ from huggingface_hub import (
     get_token,
     set_client_factory,
 )
-from huggingface_hub.errors import RepositoryNotFoundError
-from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+from huggingface_hub.utils import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+    validate_repo_id,
+)
 from huggingface_hub.utils._http import default_client_factory
 
 from curate.errors import HubError, OptionError
@@ -40,6 +45,7 @@ log = logging.getLogger(__name__)
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_BRANCH = re.compile(r"(?!.*(\.\.|//|/\.|@\{))(?![-./])[^\x00-\x20\x7f~^:?*\[\\]{1,200}")  # as git has it
 _ATTEMPTS = 4
 _PAUSE = 2.0  # seconds before the second attempt, twice as many before the next; the client has its own within each
 _TIMEOUT = 300.0  # seconds without a byte; a commit of many files is long in the making
@@ -57,6 +63,12 @@ class Target:
         """Raises OptionError for a name that none can have."""
         if not _NAME.fullmatch(self.name) or len(self.name) > 96 or "--" in self.name or ".." in self.name:
             raise OptionError(f"--repo {self.name[:200]!a}: write it as USER/NAME")
+        try:
+            validate_repo_id(self.name)
+        except HFValidationError as error:
+            raise OptionError(f"--repo {self.name}: {error}") from None
+        if not _BRANCH.fullmatch(self.revision) or self.revision.endswith((".", ".lock", "/")):
+            raise OptionError(f"--revision {self.revision[:200]!a}: no name that a branch can have")
         if re.fullmatch(r"[0-9a-f]{40}", self.revision):
             raise OptionError(f"--revision {self.revision}: a commit cannot be changed; give the name of a branch")
 

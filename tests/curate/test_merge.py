@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 from conftest import KERNEL, kernel, pair, train_tokenizer
+from publish_helpers import edit_manifest
 
 from curate import merge as command
 from curate.config import BuildConfig
@@ -338,16 +339,71 @@ def test_places_that_cannot_be_merged_are_one_line(tmp_path: Path, a: Path, b: P
     assert "one of the datasets" in refusal(a, b, out=b)
     assert "inside each other" in refusal(a, b, out=a / "samples" / "merged")
     assert "nothing to merge it with" in refusal(a, out=out)
-    damaged = tmp_path / "damaged"
-    shutil.copytree(a, damaged)
-    (damaged / "samples" / "part-00001.parquet").write_bytes(b"PAR1")
-    assert "damaged" in refusal(damaged, b, out=out)
-    shutil.copy(a / "samples" / "part-00001.parquet", damaged / "samples" / "part-00007.parquet")
-    assert "other parts" in refusal(damaged, b, out=out)
     with pytest.raises(OptionError, match="--out"):
         command.run([str(a), str(b)])
     with pytest.raises(OptionError, match="--jobs 0"):
         command.run([str(a), str(b), "--out", str(out), "--jobs", "0"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: m.update(sources=None), "damaged"),
+        (lambda m: m["sources"].append({"kind": "jsonl"}), "damaged"),
+        (lambda m: m["config"].update(shard_rows="x"), "damaged"),
+        (lambda m: m["config"].update(shards="x"), "damaged"),
+        (lambda m: m["counts"].pop("read"), "damaged"),
+        (lambda m: m.update(model="x"), "damaged"),
+        (lambda m: m.update(compilers=7), "damaged"),
+        (lambda m: m.update(reference={"sha256": "0"}), "damaged"),
+        (lambda m: m.pop("versions"), "damaged"),
+        (lambda m: m.pop("files"), "names no files, as an older cuset wrote it"),
+        (lambda m: m["files"][0].update(path=None), "files that are not there according to manifest.json: None"),
+    ],
+)
+def test_a_manifest_that_no_build_wrote_is_one_line(
+    tmp_path: Path, a: Path, b: Path, change: Callable[[dict[str, Any]], Any], words: str
+) -> None:
+    assert words in refusal(a, edited(b, tmp_path / "other", change), out=tmp_path / "out")
+
+
+def test_parts_that_are_not_those_of_the_build_are_refused(tmp_path: Path, a: Path, b: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    shutil.copytree(b, other)
+    first, second = part_files(other / "samples")[:2]
+    whole = first.read_bytes(), second.read_bytes()
+    first.write_bytes(whole[1])
+    second.write_bytes(whole[0])
+    assert "have other contents according to manifest.json: samples/part-00000.parquet" in refusal(a, other, out=out)
+    first.write_bytes(b"PAR1")
+    second.write_bytes(whole[1])
+    assert "have other contents" in refusal(a, other, out=out)
+    first.unlink()
+    assert "are not there" in refusal(a, other, out=out)
+    first.write_bytes(whole[0])
+    shutil.copy(second, other / "samples" / "part-00007.parquet")
+    assert "are not of this build" in refusal(a, other, out=out)
+
+
+def test_parts_of_other_columns_or_damaged_pages_are_refused(tmp_path: Path, a: Path, b: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    shutil.copytree(b, other)
+    first = part_files(other / "samples")[0]
+    content = first.read_bytes()
+    pl.read_parquet(first).drop("rank").write_parquet(first)
+    edit_manifest(other)  # so that these are the files that it names
+    assert f"{first}: other columns" in refusal(a, other, out=out)
+    first.write_bytes(content)
+    edit_manifest(other)
+    refused = part_files(other / "refused")[-1]  # which the manifest does not name
+    content = refused.read_bytes()
+    refused.write_bytes(content[:4] + b"\xff" * 200 + content[204:])
+    with pytest.raises(DatasetError) as error:
+        merge(MergeConfig((a, other), out, jobs=1))
+    assert str(error.value).startswith(f"{refused}: damaged (")
+    assert not (out / "manifest.json").exists()
+    refused.write_bytes(content)
+    merge(MergeConfig((a, other), out, jobs=1))
 
 
 def test_parts_of_a_build_have_to_be_all_there_and_once(tmp_path: Path, a: Path, b: Path) -> None:

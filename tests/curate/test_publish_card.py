@@ -109,6 +109,12 @@ def test_it_says_what_a_reader_needs(scored: Path, card: str) -> None:
         assert known in card
 
 
+def test_figures_are_drawn_while_builds_are_kept_away(scored: Path, tmp_path: Path) -> None:
+    prepared, _ = publish(PublishConfig(scored, NAME, dry_run=True))
+    assert prepared.problems == []
+    assert {f.name for f in prepared.files} >= {"figures/density.png", "figures/categories.png"}
+
+
 def test_figures_of_a_report_are_taken_as_they_are(scored: Path, tmp_path: Path) -> None:
     from curate.errors import OptionError
 

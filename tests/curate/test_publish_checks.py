@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -166,6 +167,22 @@ def test_secrets_beside_the_rows(copy: Path) -> None:
     assert any(p.startswith("build.log.json: holds what looks like email") for p in found)
 
 
+def test_what_stands_in_the_place_of_the_log_is_not_published(copy: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "passwords"
+    foreign.write_text("root:x:0:0")
+    log = copy / "build.log.json"
+    log.unlink()
+    log.symlink_to(foreign)
+    assert problems(copy) == ["build.log.json: not as a build writes it; delete it"]
+    log.unlink()
+    os.mkfifo(log)  # which would be waited for without end
+    os.mkfifo(copy / "samples" / "part-00008.parquet")
+    (copy / "regions" / "part-00009.parquet").mkdir()
+    prepared = prepare(PublishConfig(copy, "user/kernels", dry_run=True))
+    assert prepared.problems == []
+    assert "build.log.json" not in {file.name for file in prepared.files}
+
+
 def test_many_secrets_are_counted(copy: Path, model_folder: Path, tmp_path: Path) -> None:
     rows = [pair(n, code=kernel(n) + f"// mail {n}{ADDRESS}\n", license="MIT") for n in range(9)]
     path = build(model_folder, tmp_path / "open", rows, skip_scoring=True, shard_rows=9, redact=False)
@@ -201,6 +218,15 @@ def test_nothing_to_publish(model_folder: Path, tmp_path: Path) -> None:
     assert any("samples/ holds no row" in p for p in problems(empty))
     found = prepare(PublishConfig(empty, "user/kernels", dry_run=True)).problems
     assert any("names no licence" in p for p in found)
+
+
+def test_a_figure_of_a_manifest_that_is_no_number_makes_no_card(copy: Path) -> None:
+    edit_manifest(copy, lambda m: m["model"].update(parameters="x"))
+    found = prepare(PublishConfig(copy, "user/kernels", dry_run=True)).problems
+    assert any("manifest.json: makes no card" in p for p in found)
+    edit_manifest(copy, lambda m: m["files"][0].update(path=7))
+    (copy / "manifest.json").write_text((copy / "manifest.json").read_text())
+    assert prepare(PublishConfig(copy, "user/kernels")).problems
 
 
 @pytest.mark.parametrize("key", ["counts", "rows", "regions", "sources", "config", "versions", "model", "tokenizer"])

@@ -15,9 +15,9 @@ import pytest
 from hub_server import Hub, Refused, Repository, serving
 from publish_helpers import NAME, build, command, environment, hub_for_this_process
 
-from curate.errors import HubError
+from curate.errors import HubError, OptionError
 from curate.manifest import manifest_tag
-from curate.publish import Prepared, PublishConfig, prepare
+from curate.publish import Prepared, PublishConfig, prepare, publish
 from curate.publishing.hub import Target, publish_files
 
 
@@ -202,6 +202,7 @@ BAD: dict[str, tuple[Callable[[Hub], dict[str, str] | None], str]] = {
     ),
     "offline": (lambda hub: {"HF_HUB_OFFLINE": "1"}, "switched off by HF_HUB_OFFLINE"),
     "nobody listens": (lambda hub: {"HF_ENDPOINT": "http://127.0.0.1:9"}, "cannot be reached"),
+    "no address": (lambda hub: {"HF_ENDPOINT": "huggingface.co"}, "HF_ENDPOINT is no address of a Hub"),
     "no such name": (lambda hub: {"HF_ENDPOINT": "http://nowhere.invalid"}, "cannot be reached"),
 }
 
@@ -260,6 +261,24 @@ def test_names_that_none_can_have(datasets: tuple[Path, Path], name: str) -> Non
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
     assert "USER/NAME" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"repo": "user/kernels.git"}, "cannot end by '.git'"),
+        *(({"revision": name}, "no name that a branch can have") for name in ("", "a..b", "a b", "-x", "a\x1b[2J")),
+        ({"revision": "0" * 40}, "a commit cannot be changed"),
+        ({"language": ("en", 'x"\n- y')}, "give an ISO 639 code"),
+    ],
+)
+def test_options_that_the_hub_would_not_take(
+    datasets: tuple[Path, Path], hub: Hub, options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(OptionError, match=words) as caught:
+        publish(PublishConfig(**{"path": datasets[1], "repo": NAME, **options}))
+    assert "\n" not in str(caught.value)
+    assert hub.requests == []
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, model_folder: Path) -> None:
