@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_origin, get_type_hints
 
 import tyro
 import yaml
@@ -20,7 +20,7 @@ from rich.console import Console
 
 from curate.errors import CusetError, OptionError
 
-__all__ = ["main", "parse_options", "printable", "stderr"]
+__all__ = ["OneLine", "main", "parse_options", "printable", "stderr"]
 
 Config = TypeVar("Config")
 
@@ -57,7 +57,7 @@ def parse_options(config: type[Config], arguments: Sequence[str], command: str) 
             raise OptionError("--config: give a YAML file")
         file = file if equals else arguments.pop(at)
         given = {a.partition("=")[0].replace("_", "-").replace("--no-", "--") for a in arguments}
-        arguments = [*_from_yaml(Path(file), given), *arguments]
+        arguments = [*_from_yaml(Path(file), given, _lists(config)), *arguments]
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -66,14 +66,20 @@ def parse_options(config: type[Config], arguments: Sequence[str], command: str) 
         if not end.code:
             raise
         words = said.getvalue().split("Argument helptext")[0].split("For full helptext")[0]
-        words = " ".join(re.sub(r"[\u2500-\u257f]+", " ", words).split())  # tyro draws a box around its message
+        words = " ".join(re.sub(r"[\u2500-\u257f]+|-{9,}", " ", words).split())  # tyro draws a box around its message
         origin = "" if at is None else f" (options of {file} among them)"
         raise OptionError(f"{words.rstrip('.')}{origin}; python -m {command} --help lists the options") from None
 
 
-def _from_yaml(file: Path, given: Set[str]) -> list[str]:
+def _lists(config: type) -> Set[str]:
+    """The options that take several values."""
+    hints = get_type_hints(config)
+    return {name.rstrip("_") for name, hint in hints.items() if get_origin(hint) in (tuple, list)}
+
+
+def _from_yaml(file: Path, given: Set[str], lists: Set[str]) -> list[str]:
     """The options of a YAML file as command-line arguments, so that both are checked alike; `given` ones are left
-    out."""
+    out. `lists`: those that take several values."""
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except Exception as error:  # YAML turns some scalars into dates and numbers, and raises whatever that raises
@@ -93,6 +99,8 @@ def _from_yaml(file: Path, given: Set[str]) -> list[str]:
         if isinstance(value, bool):
             arguments.append(option if value else option.replace("--", "--no-", 1))
         else:
+            if isinstance(value, list) and str(key).replace("-", "_") not in lists:
+                raise OptionError(f"--config {file}: {key} takes one value, not a list")
             for one in value if isinstance(value, list) else [value]:
                 if key == "source" and isinstance(one, dict):
                     one = _source(file, one)
@@ -113,9 +121,18 @@ def _source(file: Path, item: dict[object, object]) -> str:
         raise OptionError(f"--config {file}: {error}") from None
 
 
+class OneLine(logging.Formatter):
+    """A message is one line, whatever sample ids or file names it holds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(" ".join(record.getMessage().splitlines()))
+
+
 def main(run: Callable[[Sequence[str]], int]) -> None:
     """Runs a command: a known error is one line on standard error and exit code 2, an interrupt exit code 130."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in ("httpx", "httpx2", "huggingface_hub", "datasets"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     for stream in (sys.stdout, sys.stderr):
@@ -128,7 +145,9 @@ def main(run: Callable[[Sequence[str]], int]) -> None:
         stderr.print(f"error: {printable(str(error))}")
         code = 2
     except KeyboardInterrupt:
-        stderr.print("interrupted; what is done is kept: run the same command again to go on")
+        stderr.print(
+            "interrupted; what is done is kept: run the same command again to go on (train.sft: with --resume)"
+        )
         code = _INTERRUPTED
     except BrokenPipeError:  # the reader of our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,8 +40,15 @@ _KEPT = frozenset({
     "prediction_loss_only", "batch_eval_metrics", "parallelism_config", "include_for_metrics", "do_train", "do_eval",
     "do_predict", "length_column_name", "ignore_data_skip", "dataloader_drop_last", "accelerator_config",
     "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs", "disable_tqdm", "eval_do_concat_batches",
+    "logging_nan_inf_filter", "eval_on_start", "eval_accumulation_steps",
 })  # fmt: skip
 """Arguments that would change what the loss is divided by, or that mean nothing here."""
+
+
+_RANGES = {
+    "per_device_eval_batch_size": (1, 2**20), "dataloader_num_workers": (0, 2**10), "data_seed": (0, 2**32 - 1),
+}  # fmt: skip
+"""What the Trainer itself does not look at before it trains."""
 
 
 def processes() -> int:
@@ -66,12 +74,14 @@ def training_arguments(config: RunConfig, out: Path, *, bf16: bool, evaluate: bo
     defaults: dict[str, Any] = {
         "logging_steps": 10, "save_strategy": "epoch", "eval_strategy": "epoch" if evaluate else "no",
         "dataloader_pin_memory": torch.cuda.is_available(), "per_device_eval_batch_size": config.batch_size,
-        "ddp_find_unused_parameters": False, "log_level": "error",
+        "ddp_find_unused_parameters": False, "log_level": "error", "log_level_replica": "error",
         # without it, and without a GPU, each process of torchrun would train a copy for itself
         "use_cpu": not torch.accelerator.is_available(),
     }  # fmt: skip
     if {"save_steps", "eval_steps"} & set(given):
         defaults |= {f"{what}_strategy": "steps" for what in ("save", "eval") if f"{what}_steps" in given}
+    if "metric_for_best_model" in given:  # ours are better when lower; from eval_nll the Trainer concludes otherwise
+        defaults["greater_is_better"] = False
     fixed: dict[str, Any] = {
         "output_dir": str(out), "per_device_train_batch_size": config.batch_size,
         "gradient_accumulation_steps": config.accumulation, "learning_rate": config.learning_rate,
@@ -117,6 +127,13 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
     except SystemExit:
         line = said.getvalue().strip().splitlines()[-1].rpartition("error: ")[2]
         raise OptionError(f"--training: {line}") from None
+    for name in values:
+        value = getattr(parsed, name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise OptionError(f"--training {name}: {value} is no number to train with")
+        low, high = _RANGES.get(name, (-math.inf, math.inf))
+        if name in _RANGES and not low <= value <= high:
+            raise OptionError(f"--training {name}: must lie between {low} and {high}")
     truth = {"true": True, "false": False}  # of an argument that may be a text or a truth value, such as fsdp
     found = {name: getattr(parsed, name) for name in values}
     return {name: truth.get(value, value) if isinstance(value, str) else value for name, value in found.items()}

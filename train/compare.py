@@ -12,6 +12,7 @@ same held-out samples, by nll a token of each class (`train.metrics`), with inte
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import logging
 import math
@@ -32,6 +33,7 @@ from curate.store import replace_file
 from train.inputs import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
 from train.metrics import CLASSES, HeldOut
 from train.objectives import ObjectiveConfig
+from train.opening import refuse_inside
 from train.plan import processes
 from train.study import Row, study_rows
 from train.study_report import NOTE, draw, markdown, table
@@ -68,6 +70,7 @@ def run(arguments: Sequence[str]) -> int:
     if processes() > 1:
         raise OptionError("train.compare runs in one process; start it without torchrun")
     variants, seeds = _variants(config), _seeds(config.seeds)
+    refuse_inside(config.out, config.data)
     inputs = open_inputs(config, list(variants.values()))
     if inputs.data.held_out is None:
         raise OptionError("--held-out 0: a study needs samples to judge by; give a share such as 0.2")
@@ -87,15 +90,20 @@ def _variants(config: CompareConfig) -> dict[str, CompareConfig]:
     found: dict[str, CompareConfig] = {}
     for word in (part.strip() for part in config.objectives.split(",")):
         name, *settings = word.split(":")
-        options = ["--objective", name]
+        options, given = ["--objective", name], ["objective"]
         for setting in settings:
             option, equals, value = setting.partition("=")
-            if not equals or option.replace("-", "_").replace("lambda", "lambda_") not in known:
+            field = option.replace("-", "_").replace("lambda", "lambda_")
+            if not equals or field not in known:
                 raise OptionError(f"--objectives {word}: write NAME:OPTION=VALUE, with options of objectives")
-            options += [f"--{option.replace('_', '-')}", value]
+            if field in given:
+                raise OptionError(f"--objectives {word}: {option} stands there twice")
+            given.append(field)
+            flag = f"--{option.replace('_', '-')}"
+            truth = {"true": [flag], "false": [flag.replace("--", "--no-", 1)]}
+            options += truth.get(value.lower(), [flag, value])
         if word in found:
             raise OptionError(f"--objectives: {word} stands there twice")
-        given = {s.partition("=")[0].replace("-", "_").replace("lambda", "lambda_") for s in settings} | {"objective"}
         parsed = parse_options(ObjectiveConfig, options, "train.compare")
         own = {field: getattr(parsed, field) for field in given}
         found[word] = dataclasses.replace(config, **own)
@@ -121,8 +129,8 @@ def _open_study(out: Path, config: CompareConfig, inputs: Inputs) -> None:
     path = out / "study.json"
     if path.is_file():
         try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            before = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError, RecursionError) as error:
             raise DatasetError(f"{path}: damaged; give another --out") from error
         changed = [name for name in sorted({*record, *before}) if record.get(name) != before.get(name)]
         if changed:
@@ -130,7 +138,10 @@ def _open_study(out: Path, config: CompareConfig, inputs: Inputs) -> None:
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise OptionError(f"--out {out}: exists and is no study; give another folder")
-    (out / "runs").mkdir(parents=True, exist_ok=True)
+    try:
+        (out / "runs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"--out {out}: cannot write there ({error.strerror}); give another folder") from error
     replace_file(path, json.dumps(record, indent=2, sort_keys=True).encode())
 
 
@@ -144,12 +155,13 @@ def _finish_runs(
     assert config.out is not None
     done = {}
     for number, (name, seed, own) in enumerate(plan):
-        path = config.out / "runs" / f"{_file_name(name)}-{seed}.json"
         objective = {} if own is None else {f.name: getattr(own, f.name) for f in dataclasses.fields(ObjectiveConfig)}
+        path = config.out / "runs" / _file_name(name, seed, objective)
         result = _stored(path, objective)
         if result is None:
             began = time.monotonic()
-            result = _one_run(config if own is None else own, inputs, path.parent, train=own is not None)
+            # the figures of the untuned model are the same whatever is asked of it; the columns are those of a variant
+            result = _one_run(own or next(iter(variants.values())), inputs, path.parent, train=own is not None)
             content = {
                 "objective": objective, "seed": seed, "seconds": time.monotonic() - began,
                 "classes": CLASSES, "sample_ids": result.sample_ids,
@@ -164,8 +176,11 @@ def _finish_runs(
     return done
 
 
-def _file_name(variant: str) -> str:
-    return "".join(c if c.isalnum() or c in "._" else "_" for c in variant)
+def _file_name(variant: str, seed: int, objective: Mapping[str, Any]) -> str:
+    """Another file for other options of the objective, so that nothing that is done is lost."""
+    options = hashlib.sha256(json.dumps(objective, sort_keys=True).encode()).hexdigest()[:8]
+    plain = "".join(c if c.isalnum() or c in "._" else "_" for c in variant)
+    return f"{plain[:100]}-{seed}-{options}.json"
 
 
 def _stored(path: Path, objective: Mapping[str, Any]) -> HeldOut | None:
@@ -174,10 +189,13 @@ def _stored(path: Path, objective: Mapping[str, Any]) -> HeldOut | None:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["objective"] != json.loads(json.dumps(objective)) or content["classes"] != list(CLASSES):
             return None
-        return HeldOut(tuple(content["sample_ids"]), np.array(content["nll"]), np.array(content["tokens"]))
+        sums = [np.array(content[name], dtype=np.float64) for name in ("nll", "tokens")]
+        if any(found.shape != (len(content["sample_ids"]), len(CLASSES)) for found in sums):
+            raise ValueError("sums of another shape")
+        return HeldOut(tuple(content["sample_ids"]), *sums)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DatasetError(f"{path}: damaged; remove it, and that run is made again") from error
 
 

@@ -45,8 +45,10 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         """Raises OptionError for values that cannot work."""
-        if self.max_length < 2:
-            raise OptionError(f"--max-length {self.max_length}: must be at least 2, one token of prompt and one more")
+        if not 2 <= self.max_length < 2**31:
+            raise OptionError(
+                f"--max-length {self.max_length}: must lie between 2, one token of prompt and one more, and {2**31 - 1}"
+            )
         if not 0 <= self.held_out < 1:
             raise OptionError(f"--held-out {self.held_out}: must lie between 0 and 1, 1 excluded")
 
@@ -160,7 +162,9 @@ def open_data(
         log.warning("cut %d of %d samples at --max-length %d", truncated, len(ids), config.max_length)
     held = hold_out(ids, config.held_out, config.split_seed)
     if held.all():
-        raise DatasetError(f"--held-out {config.held_out}: leaves none of {len(ids)} samples to train on; give 0")
+        raise DatasetError(
+            f"--held-out {config.held_out}: leaves none of {len(ids)} samples to train on; give a smaller share, or 0"
+        )
     sets = []
     for purpose, side, packing in (("train", ~held, config.packing), ("evaluate", held, False)):
         rows = np.flatnonzero(side & kept)

@@ -11,7 +11,7 @@ import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,10 +23,12 @@ import tyro
 from jaxtyping import Float32
 from numpy import ndarray as Array
 
+from curate.card import escape_markdown
 from curate.console import main, parse_options, printable
 from curate.errors import DatasetError, OptionError
 from curate.weights import confidence_mask, cuda_mask, token_weight
 from train.data import DataConfig, Sample, SampleSet, TrainingData, open_data
+from train.opening import refuse_inside
 
 __all__ = ["Carried", "ExportConfig", "export"]
 
@@ -98,6 +100,7 @@ def export(config: ExportConfig) -> tuple[TrainingData, dict[str, Carried]]:
     """
     if config.out.exists() and not (config.out.is_dir() and not any(config.out.iterdir())):
         raise OptionError(f"--out {config.out}: is there already; give another folder")
+    refuse_inside(config.out, config.data)
     portions = DataConfig(config.data, config.max_length, config.held_out, config.split_seed)
     data = open_data(portions, _NEEDED[config.mask], need_scores=False)
     options = data.manifests[0]["config"]
@@ -110,7 +113,7 @@ def export(config: ExportConfig) -> tuple[TrainingData, dict[str, Carried]]:
                 _write(rows, folder / f"{name}.{config.files}")
         if not written["train"].rows:
             raise DatasetError(f"--mask {config.mask}: leaves no token to train on; give another mask or a lower --tau")
-        lines = "".join(f"- {line}\n" for line in _lines(config, data, written))
+        lines = "".join(f"- {line}\n" for line in _lines(config, data, written, escape_markdown))
         (folder / "README.md").write_text(f"# Exported from an annotated dataset\n\n{lines}", encoding="utf-8")
         for n, path in enumerate(config.data):
             if (path / "README.md").is_file():  # licences and notices of the samples
@@ -200,8 +203,10 @@ def _write(rows: Iterable[dict[str, Any]], path: Path) -> None:
             writer.write_table(pa.Table.from_pylist(group, schema=_SCHEMA))
 
 
-def _lines(config: ExportConfig, data: TrainingData, written: dict[str, Carried]) -> list[str]:
-    """What was written, what the format cannot carry, and what its reader must be told."""
+def _lines(
+    config: ExportConfig, data: TrainingData, written: dict[str, Carried], shown: Callable[[str], str] = str
+) -> list[str]:
+    """What was written, what the format cannot carry, and what its reader must be told; `shown` escapes names."""
     tau, lambda_ = _tau_lambda(config, data.manifests[0]["config"])
     lines = [f"--mask {config.mask}, tau {tau:g}, lambda {lambda_:g}"]
     for name, its in written.items():
@@ -235,7 +240,7 @@ def _lines(config: ExportConfig, data: TrainingData, written: dict[str, Carried]
     if config.mask in ("conf", "both"):
         lines.append("not carried: --confidence online; the mask is that of the model that scored the data")
     models = sorted({str(manifest["model"]["name"]) for manifest in data.manifests})
-    lines.append(f"the token ids are those of {', '.join(models)}: train a model with that tokenizer")
+    lines.append(f"the token ids are those of {', '.join(map(shown, models))}: train a model with that tokenizer")
     lines.append(
         f"for TRL: SFTConfig(max_length={max(its.longest for its in written.values())}) or more, since its default cuts"
         " at 1024"

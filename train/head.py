@@ -140,6 +140,10 @@ def _logit_rule(model: Any) -> LogitRule:
     finally:
         hook.remove()
         model.train(training)
+    if not own.isfinite().all():
+        raise ModelError(
+            f"{type(model).__name__}: its logits are not finite, so its weights are damaged; fetch the model again"
+        )
     ours = head(states[0].to(head.weight.dtype)).float() if len(states) == 1 else own.new_empty(0, 0)
     rule.apply_(ours)
     near = (1e-4 if head.weight.dtype == torch.float32 else 2e-2) * float(own.abs().max())

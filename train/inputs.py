@@ -26,6 +26,7 @@ from train.data import DataConfig, TrainingData, collate, open_data
 from train.head import attach_head, check_head
 from train.metrics import CLASS_COLUMNS
 from train.objectives import Objective, ObjectiveConfig, make_objective
+from train.opening import neutral_mean_of
 
 if TYPE_CHECKING:
     import torch
@@ -154,8 +155,14 @@ def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None 
     Raises a CusetError for anything that would stop the run later.
     """
     wanted = [make_objective(one, 0.5) for one in objectives or [config]]
+    if config.tuning == "full" and any(one.kl for one in wanted):
+        raise OptionError(
+            "--objective asft: its reference is the base model with the adapter off, and --tuning full has none; train"
+            " with LoRA"
+        )
     files = locate_model(config.model)
     tokenizer = files.load_tokenizer()
+    tokenizer.name_or_path = files.name  # for messages: no path of a cache
     columns = {*CLASS_COLUMNS, *(name for one in wanted for name in one.columns)}
     if not any("logprob" in one.columns for one in wanted) and not all(map(_scored, config.data)):
         columns.discard("logprob")  # for figures alone
@@ -165,7 +172,7 @@ def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None 
     )  # fmt: skip
     for one in objectives or [config]:
         make_objective(one, 0.5, data.manifests[0]["config"])
-    return Inputs(files, tokenizer, data, _neutral_mean(data.manifests))
+    return Inputs(files, tokenizer, data, neutral_mean_of(data.manifests))
 
 
 def _scored(path: Path) -> bool:
@@ -177,14 +184,6 @@ def _stored_weight(objective: Objective) -> bool:
     config = objective.config
     region = config.weight == "region" and config.confidence == "precomputed"
     return config.objective == "cuset" and (region or config.weight == "constant")
-
-
-def _neutral_mean(manifests: Sequence[dict[str, Any]]) -> float | None:
-    """Mean confidence of the neutral code tokens of all datasets; None where they are not scored."""
-    known = [manifest.get("regions") or {} for manifest in manifests]
-    known = [one for one in known if one.get("neutral_mean") is not None]
-    tokens = sum(one["neutral_tokens"] for one in known)
-    return sum(one["neutral_mean"] * one["neutral_tokens"] for one in known) / tokens if tokens else None
 
 
 def _architecture(files: ModelFiles) -> Any:
@@ -238,6 +237,14 @@ def _adapted(model: Any, files: ModelFiles, config: RunConfig, *, meta: bool) ->
     from peft import LoraConfig, get_peft_model
 
     targets = [name.strip() for name in config.lora_targets.split(",") if name.strip()]
+    modules = [name for name, _ in model.named_modules()]
+    for target in targets if targets != ["all-linear"] else []:
+        # peft itself is content with one name that it finds
+        if not any(name == target or name.endswith(f".{target}") for name in modules):
+            raise OptionError(
+                f"--lora-targets {config.lora_targets[:200]}: the model has no module {target[:80]}; give all-linear"
+                " alone, or names such as q_proj,v_proj"
+            )
     lora = LoraConfig(
         r=config.lora_r, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, task_type="CAUSAL_LM",  # type: ignore[arg-type]
         target_modules=targets[0] if targets == ["all-linear"] else targets,
@@ -250,7 +257,8 @@ def _adapted(model: Any, files: ModelFiles, config: RunConfig, *, meta: bool) ->
             warnings.simplefilter("ignore")  # of old names in transformers; of an adapter on the head, refused below
             adapted: Any = get_peft_model(model, lora, low_cpu_mem_usage=meta)
     except ValueError as error:
-        raise OptionError(f"--lora-targets {config.lora_targets}: {str(error).splitlines()[0][:300]}") from error
+        said = " ".join(str(error).split())[:300]
+        raise OptionError(f"--lora-targets {config.lora_targets[:200]}: {said}") from error
     check_head(model)
     # the vocabulary stays as it is: peft need not ask the Hub whether it has grown
     adapted.save_pretrained = functools.partial(adapted.save_pretrained, save_embedding_layers=False)
@@ -262,12 +270,14 @@ def make_trainer(
 ) -> CusetTrainer:
     """A trainer of a fresh model; `more` are TrainingArguments that win over the options."""
     from transformers import PrinterCallback
+    from transformers.utils import logging as transformers_logging
 
     from train.trainer import CusetTrainer
 
     held_out = inputs.data.held_out
     arguments = training_arguments(config, out, bf16=bfloat16(config), evaluate=held_out is not None, **more)
     objective = inputs.objective(config)
+    transformers_logging.disable_progress_bar()  # of writing weights
     trainer = CusetTrainer(
         model=fresh_model(inputs, config, objective), args=arguments, objective=objective, data_collator=collate,
         train_dataset=inputs.data.train, eval_dataset=held_out, processing_class=inputs.tokenizer,

@@ -7,7 +7,8 @@ A weight is a token's factor times its sample's, both detached. `--normalize` di
     weights      the sum of the token factors; only where stored columns give them
     samples      B, the samples; the literal equation (9)
     sample_mean  each sample by its own T, then B                                  (default of BFT)
-Equation numbers are those of CuSeT, arXiv 2606.16231; p is the model's probability of the token, detached in weights.
+Equation numbers are those of CuSeT, arXiv 2606.16231; p is the model's probability of the token, its confidence c of
+equation (1), detached in weights.
 """
 
 from __future__ import annotations
@@ -112,14 +113,15 @@ def dft(config: ObjectiveConfig, tokens: Tokens) -> Factors:
 
 
 def eaft(config: ObjectiveConfig, tokens: Tokens) -> Factors:
-    """EAFT: -(H20 / scale)^alpha log p, over N; alpha 1, scale 3, or 1 in its second public version."""
+    """EAFT, arXiv 2601.02151: -(H20 / scale)^alpha log p, over N; alpha 1, scale 3, or 1 in its second version."""
     entropy = tokens.model.entropy_top20
     assert entropy is not None
     return (entropy / config.eaft_scale) ** config.eaft_alpha, None
 
 
 def asft(config: ObjectiveConfig, tokens: Tokens) -> Factors:
-    """ASFT: -p log p + k KL(reference, model), over N; k 0.1. The head adds the divergence (`Objective.kl`).
+    """ASFT, arXiv 2509.23753: -p log p + k KL(reference, model), over N; k 0.1. The head adds the divergence
+    (`Objective.kl`).
 
     The reference is the base model, with the adapter off; hence for LoRA alone.
     """

@@ -25,7 +25,7 @@ from curate.errors import DatasetError, ModelError, OptionError
 from curate.schema import EXTRA_SCORES, SAMPLES, TOKEN_LISTS
 from curate.store import part_files, read_manifest
 
-__all__ = ["Opened", "open_annotated", "tokenizer_hash"]
+__all__ = ["Opened", "neutral_mean_of", "open_annotated", "refuse_inside", "tokenizer_hash"]
 
 _TYPES = {column.name: column.type for column in (*SAMPLES, *EXTRA_SCORES)}
 _ALWAYS = ("sample_id", "input_ids", "prompt_tokens", "sample_weight")
@@ -67,6 +67,7 @@ def open_annotated(
     if unknown := sorted(set(columns) - set(_LISTS)):
         raise OptionError(f"no token list is named {unknown[0]}; there are {', '.join(_LISTS)}")
     manifests = tuple(_checked_manifest(path, columns, tokenizer, need_scores) for path in paths)
+    _same_tokenizer(paths, manifests)
     _same_weights(paths, manifests)
     opened = []
     for path, manifest in zip(paths, manifests, strict=True):
@@ -98,13 +99,32 @@ def tokenizer_hash(tokenizer: Any) -> str:
     return hashlib.sha256(backend.to_str().encode("utf-8")).hexdigest()
 
 
+def neutral_mean_of(manifests: Sequence[dict[str, Any]]) -> float | None:
+    """Mean confidence of the neutral code tokens of all datasets; None where they are not scored."""
+    known = [manifest.get("regions") or {} for manifest in manifests]
+    known = [one for one in known if one.get("neutral_mean") is not None]
+    tokens = sum(one["neutral_tokens"] for one in known)
+    return sum(one["neutral_mean"] * one["neutral_tokens"] for one in known) / tokens if tokens else None
+
+
+def refuse_inside(out: Path, datasets_: Sequence[Path]) -> None:
+    """Raises OptionError for an output folder inside a dataset, which is no place for anything else."""
+    for path in datasets_:
+        if out.resolve().is_relative_to(path.resolve()) and path.is_dir():
+            raise OptionError(f"--out {out}: lies inside the dataset {path}; give another folder")
+
+
 def _checked_manifest(path: Path, columns: Collection[str], tokenizer: Any, need_scores: bool) -> dict[str, Any]:
     manifest = read_manifest(path)
     try:
         unscored, sha256 = manifest["config"]["skip_scoring"], manifest["tokenizer"]["sha256"]
         scorer, samples = manifest["model"]["name"], int(manifest["counts"]["accepted"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DatasetError(f"{path}/manifest.json: damaged (no {error}); build the dataset again") from error
+        if missing := [name for name in _WEIGHTS if name not in manifest["config"]]:
+            raise KeyError(missing[0])
+        neutral_mean_of([manifest])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else "values of another type"
+        raise DatasetError(f"{path}/manifest.json: damaged ({what}); build the dataset again") from error
     if samples == 0:
         raise DatasetError(f"{path}: holds no sample; its rejected/ says why its rows were refused")
     needed = sorted(_SCORES & set(columns)) or (["sample_weight"] if need_scores else [])
@@ -122,6 +142,16 @@ def _checked_manifest(path: Path, columns: Collection[str], tokenizer: Any, need
             " another: train that model, or build the dataset again with --model of the one to train"
         )
     return manifest
+
+
+def _same_tokenizer(paths: Sequence[Path], manifests: Sequence[dict[str, Any]]) -> None:
+    """Token ids of several datasets must mean the same."""
+    for path, manifest in zip(paths, manifests, strict=True):
+        if manifest["tokenizer"]["sha256"] != manifests[0]["tokenizer"]["sha256"]:
+            raise DatasetError(
+                f"{path}: its token ids are those of another tokenizer ({manifest['model']['name']}) than those of"
+                f" {paths[0]} ({manifests[0]['model']['name']}): build one of them again with --model of the other"
+            )
 
 
 def _same_weights(paths: Sequence[Path], manifests: Sequence[dict[str, Any]]) -> None:

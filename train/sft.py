@@ -25,10 +25,12 @@ from rich.table import Table
 from curate.console import main, parse_options, printable
 from curate.errors import DatasetError, OptionError, TrainingError
 from curate.store import replace_file
-from train.arguments import check_tracker, processes
+from train.arguments import check_tracker, processes, training_arguments
 from train.card import model_card
-from train.inputs import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
+from train.checkpoints import newest_checkpoint
+from train.inputs import Inputs, RunConfig, bfloat16, differing, make_trainer, open_inputs, with_recipe
 from train.metrics import CLASSES
+from train.opening import refuse_inside
 from train.plan import make_plan, print_plan
 
 if TYPE_CHECKING:
@@ -62,19 +64,28 @@ class SftConfig(RunConfig):
     push_to_hub: str | None = None
     """Push the result to this Hub repository (USER/NAME), private unless it exists."""
 
+    def __post_init__(self) -> None:
+        """Raises OptionError for values that cannot work."""
+        RunConfig.__post_init__(self)
+        if self.save_limit < 1:
+            raise OptionError(f"--save-limit {self.save_limit}: must be at least 1, for --resume to have one")
+
 
 def run(arguments: Sequence[str]) -> int:
     """Trains; prints held-out nll before and after, and where the result is."""
     config = parse_options(SftConfig, with_recipe(arguments), "train.sft")
     console = Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty())
     check_tracker(config.report_to)
+    _check_repository(config.push_to_hub)
     if config.out is None and not config.dry_run:
         raise OptionError("--out: give the folder of the tuned model")
     first = int(os.environ.get("RANK", "0")) == 0
     if config.out is not None and first and not config.dry_run:
         _check_out(config.out, config.resume)
+        refuse_inside(config.out, config.data)
     inputs = open_inputs(config)
     if config.dry_run:
+        training_arguments(config, config.out or Path("out"), bf16=bfloat16(config), evaluate=False)  # for its checks
         if first:
             print_plan(console, make_plan(inputs, config))
         return 0
@@ -104,6 +115,20 @@ def _check_out(out: Path, resume: bool) -> None:
         raise OptionError(f"--out {out}: exists; --resume goes on with it, or give another folder")
     if resume and not (out / _RECORD).is_file():
         raise OptionError(f"--resume: {out} holds no {_RECORD}, so no run to go on with; leave --resume out")
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise OptionError(f"--out {out}: cannot write in {there}; give another folder")
+
+
+def _check_repository(name: str | None) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        if name is not None:
+            validate_repo_id(name)
+    except HFValidationError as error:
+        raise OptionError(f"--push-to-hub {name}: no name of a repository (USER/NAME): {str(error)[:200]}") from error
 
 
 def _record(config: SftConfig, inputs: Inputs) -> dict[str, Any]:
@@ -123,20 +148,18 @@ def _record(config: SftConfig, inputs: Inputs) -> dict[str, Any]:
 def _checkpoint(out: Path, record: dict[str, Any]) -> Path | None:
     """The newest whole checkpoint of this very run; raises OptionError where the folder holds another run."""
     try:
-        before = json.loads((out / _RECORD).read_text(encoding="utf-8"))["run"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        before = dict(json.loads((out / _RECORD).read_text(encoding="utf-8"))["run"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DatasetError(f"{out / _RECORD}: damaged, so nobody can tell which run it was; start another") from error
     now = record["run"]
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if changed:
         what = "; ".join(f"{name} was {_short(before.get(name))}, is {_short(now.get(name))}" for name in changed[:3])
         raise OptionError(f"--resume: {out} holds another run: {what}; give the same options, or another --out")
-    # the Trainer writes trainer_state.json last: a folder without it is half a checkpoint
-    whole = [state.parent for state in out.glob("checkpoint-*/trainer_state.json")]
-    if not whole:
+    checkpoint = newest_checkpoint(out)
+    if checkpoint is None:
         log.info("--resume: no whole checkpoint in %s yet, so the run starts again", out)
-        return None
-    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]))
+    return checkpoint
 
 
 def _short(value: Any) -> str:
@@ -168,7 +191,9 @@ def _train(trainer: CusetTrainer, checkpoint: Path | None) -> dict[str, Any]:
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         judged = [line for line in trainer.state.log_history if "eval_nll" in line]
-        if trainer.eval_dataset is not None and (not judged or judged[-1]["step"] != trainer.state.global_step):
+        late = trainer.args.load_best_model_at_end or not judged or judged[-1]["step"] != trainer.state.global_step
+        # a finished run that is resumed has its figures in the checkpoint, but not the number of tokens
+        if trainer.eval_dataset is not None and (late or trainer.held_out is None):
             trainer.evaluate()
     except torch.OutOfMemoryError as error:
         raise TrainingError(

@@ -8,73 +8,28 @@ weigh tokens of short batches up. Ranks average their gradients, so the loss is 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from torch.utils.data import Dataset, Sampler
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import EvalLoopOutput
 
-from curate.errors import TrainingError
+from curate.errors import CusetError, OptionError, TrainingError
+from train.checkpoints import reading, writing
 from train.metrics import CLASSES, HeldOut, class_sums
 from train.objectives import Objective, TokenStatistics
+from train.sampling import EpochSampler, Filled, blank_batch
 
-__all__ = ["CusetTrainer", "EpochSampler", "blank_batch"]
+__all__ = ["CusetTrainer"]
 
 _NAMED = 5
 """Sample ids in a message at most."""
-
-
-class EpochSampler(Sampler[int]):
-    """The order of an epoch, made of the seed and the epoch's number alone, so that a resumed run goes on in it.
-
-    The end is filled up to a multiple of `multiple` (ranks times batch size) with the index len(data), which stands for
-    nothing: each rank gets as many batches as the others, and no sample counts twice.
-    """
-
-    def __init__(self, data: Sized, multiple: int, *, seed: int | None, epoch: Callable[[], int] = lambda: 0) -> None:
-        """Without a seed: the order of the data."""
-        self._samples, self._seed, self._epoch = len(data), seed, epoch
-        self._filling = -len(data) % multiple
-
-    def __len__(self) -> int:
-        return self._samples + self._filling
-
-    def __iter__(self) -> Iterator[int]:
-        order: Sequence[int] = range(self._samples)
-        if self._seed is not None:
-            random = torch.Generator().manual_seed(self._seed * 1_000_003 + self._epoch())
-            order = torch.randperm(self._samples, generator=random).tolist()
-        yield from order
-        yield from [self._samples] * self._filling
-
-
-class _Filled(Dataset[Any]):
-    """The data, with None at the index that stands for nothing."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.data[index] if index < len(self.data) else None
-
-
-def blank_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """A batch of the same kind that supervises nothing, for a rank that has no more data: it must still go through the
-    model, or the other ranks wait for it. It has no sample ids, by which denominators and figures leave it out."""
-    tokens = len(batch["targets"])
-    keep = {"input_ids": batch["input_ids"][:, :2], "position_ids": batch["position_ids"][:, :2]}
-    keep |= {"sample_weight": batch["sample_weight"][:1], "sample_ids": []}
-    rest = {name: value for name, value in batch.items() if name not in keep}
-    return keep | {name: value[:0] if len(value) == tokens else value for name, value in rest.items()}
 
 
 class _Clock(TrainerCallback):
@@ -88,6 +43,18 @@ class _Clock(TrainerCallback):
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self.seconds += time.perf_counter() - self._begun
+
+
+@contextlib.contextmanager
+def _arguments() -> Iterator[None]:
+    """What the libraries raise for arguments of the Trainer that they find out about late."""
+    try:
+        yield
+    except CusetError:
+        raise
+    except (ValueError, TypeError, KeyError, ImportError, ArithmeticError) as error:
+        said = " ".join(str(error.args[0] if error.args else error).split())[:300]
+        raise OptionError(f"--training: the Trainer refuses these arguments: {said}") from error
 
 
 class CusetTrainer(Trainer):
@@ -104,7 +71,8 @@ class CusetTrainer(Trainer):
     """What the last evaluation found."""
 
     def __init__(self, *args: Any, objective: Objective, neutral_mean: float | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        with _arguments():
+            super().__init__(*args, **kwargs)
         self.objective = objective
         self.neutral_mean = neutral_mean
         self.held_out = None
@@ -132,7 +100,8 @@ class CusetTrainer(Trainer):
         return blank_batch(self._collate([data[0]]))
 
     def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        return super()._get_dataloader(_Filled(dataset), *args, **kwargs)
+        with _arguments():
+            return super()._get_dataloader(Filled(dataset), *args, **kwargs)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
@@ -145,6 +114,47 @@ class CusetTrainer(Trainer):
     def _prepare_input(self, data: Any) -> Any:
         """Without the cast to the model's dtype that DeepSpeed's batches get: masks are made of these values."""
         return data.to(self.args.device) if isinstance(data, torch.Tensor) else super()._prepare_input(data)
+
+    # ---- steps and checkpoints ----
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing where --max-steps is reached already: `Trainer` would take one step more of a resumed run."""
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        with _arguments():
+            return super().create_optimizer(*args, **kwargs)
+
+    def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
+        with _arguments():
+            return super().create_scheduler(*args, **kwargs)
+
+    def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
+        with _arguments():
+            return bool(super()._determine_best_metric(*args, **kwargs))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
+        with reading(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with reading(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with reading(checkpoint):
+            super()._load_rng_state(checkpoint)
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        with writing(str(self.args.output_dir)):
+            super()._save_checkpoint(*args, **kwargs)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        with writing(output_dir or str(self.args.output_dir)):
+            super().save_model(output_dir, _internal_call)
 
     # ---- loss ----
 
@@ -239,8 +249,14 @@ class CusetTrainer(Trainer):
         with torch.no_grad(), self.compute_loss_context_manager():
             _, outputs = self.compute_loss(model, inputs, return_outputs=True)
         if inputs["sample_ids"]:
-            sums = class_sums(outputs["nll"], inputs, self.neutral_mean)
-            self._parts.append((list(inputs["sample_ids"]), sums.cpu().numpy()))
+            sums = class_sums(outputs["nll"], inputs, self.neutral_mean).cpu()
+            if sums.isnan().any():
+                named = ", ".join(inputs["sample_ids"][:_NAMED])
+                raise TrainingError(
+                    f"step {self.state.global_step}: the nll of held-out sample {named} is not a number: the model's"
+                    " weights are damaged, or training has run away; lower --learning-rate"
+                )
+            self._parts.append((list(inputs["sample_ids"]), sums.numpy()))
             loss, denominator = self._eval_loss
             self._eval_loss = (loss + float(outputs["loss"]), denominator + float(self.objective.denominator(inputs)))
         return None, None, None

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from tests.benchmarks.figures import Figure
 from train.data import Sample, collate
@@ -35,7 +35,7 @@ _SHAPES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 """Those of SmolLM2-135M and Qwen2.5-0.5B."""
 
-_ROUNDS, _STEPS, _WARM = 2, 4, 1
+_ROUNDS, _STEPS, _WARM = 2, 2, 1
 _PROMPT = 0.2  # share of a sample's tokens
 
 
@@ -88,7 +88,7 @@ def _samples(vocabulary: int) -> list[Sample]:
     """One step's samples: ragged lengths, as in a corpus of kernels."""
     random = np.random.default_rng(0)
     found = []
-    for number, length in enumerate((384, 256, 320)):
+    for number, length in enumerate((224, 160, 192)):
         prompt = int(_PROMPT * length)
         lists = {
             "token_weight": random.integers(0, 3, length - prompt).astype(np.float32),
@@ -122,6 +122,7 @@ def _steps(make: Callable[[Any, Path], Trainer], shape: dict[str, int]) -> list[
         trainer = make(_model(shape), Path(folder))
         clock = _Clock()
         trainer.add_callback(clock)
+        trainer.remove_callback(PrinterCallback)
         trainer.train()
     return clock.seconds[_WARM:]
 

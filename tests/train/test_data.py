@@ -137,7 +137,7 @@ def test_held_out_samples_that_the_limit_takes_all_away(tmp_path: Path) -> None:
         opened(path, max_length=8, held_out=0.5, split_seed=seed)
 
 
-@pytest.mark.parametrize("options", [{"max_length": 1}, {"held_out": 1.0}, {"held_out": -0.1}])
+@pytest.mark.parametrize("options", [{"max_length": 1}, {"max_length": 2**63}, {"held_out": 1.0}, {"held_out": -0.1}])
 def test_values_that_cannot_work(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="--"):
         DataConfig((Path("data"),), **options)

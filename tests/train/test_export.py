@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -156,6 +157,23 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is there already"):
         export(ExportConfig((path,), tmp_path / "file"))
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_export_into_a_dataset(tmp_path: Path) -> None:
+    data = annotate(tmp_path / "data", planted(3))
+    with pytest.raises(OptionError, match="lies inside the dataset"):
+        export(ExportConfig((data,), data / "samples" / "out"))
+    assert not (data / "samples" / "out").exists()
+
+
+def test_the_name_of_a_model_is_escaped(tmp_path: Path) -> None:
+    data = annotate(tmp_path / "data", planted(3))
+    manifest = json.loads((data / "manifest.json").read_text())
+    manifest["model"]["name"] = "\x1b[31m<b>x\n# head"
+    (data / "manifest.json").write_text(json.dumps(manifest))
+    export(ExportConfig((data,), tmp_path / "out"))
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "those of &#91;31m&#60;b&#62;x &#35; head: train" in text
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from conftest import KERNEL, pair, train_tokenizer
 from curate import reweigh
 from curate.config import BuildConfig
 from curate.driver import build_dataset
-from curate.errors import CusetError, ModelError, OptionError
+from curate.errors import CusetError, DatasetError, ModelError, OptionError
 from curate.store import read_manifest
 from tests.train.annotated import EXTRA, Planted, annotate, planted
 from train.opening import open_annotated
@@ -226,6 +226,25 @@ def test_masks_of_several_datasets_must_be_of_one_kind(tmp_path: Path) -> None:
     said = message(paths)
     assert "weighed with tau 0.3" in said
     assert f"python -m curate.reweigh {paths[1]} --tau 0.1" in said
+
+
+def test_token_ids_of_several_datasets_must_be_of_one_tokenizer(tmp_path: Path, tokenizer: Any) -> None:
+    a, b = annotate(tmp_path / "a", planted(3), tokenizer=tokenizer), annotate(tmp_path / "b", planted(3))
+    with pytest.raises(DatasetError, match="those of another tokenizer"):
+        open_annotated([a, b], [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"regions": "x"}, {"regions": {"neutral_mean": "x", "neutral_tokens": 1}}, {"regions": {"neutral_mean": 0.5}},
+     {"config": {"skip_scoring": False}}, {"config": []}],
+)  # fmt: skip
+def test_a_manifest_with_values_that_are_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = annotate(tmp_path / "data", planted(3))
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps(manifest | change))
+    with pytest.raises(DatasetError, match=r"manifest\.json: damaged \((no '|values of another type)"):
+        open_annotated([path], [])
 
 
 @pytest.mark.parametrize("name", ["a b", "a[b]c", "a*b?", ".hidden", "ünï→", "c#d%20", "{x}", "e,f'g\""])

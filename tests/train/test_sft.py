@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from curate.config import BuildConfig
-from curate.console import main
+from curate.console import OneLine, main
 from curate.errors import OptionError
 from tests.train.annotated import annotate, planted
 from train import sft
@@ -160,10 +160,80 @@ def test_bad_options(data: Path, model_folder: Path, tmp_path: Path, refused: Ru
     assert "cannot be changed" in refused(*good, "--training", "remove_unused_columns=true")
     assert "no such argument" in refused(*good, "--training", "warm_up=3")
     assert "NAME=VALUE" in refused(*good, "--training", "warmup_steps")
-    assert "invalid int value" in refused(*good, "--training", "logging_steps=few") or True
+    assert "invalid float value" in refused(*good, "--training", "logging_steps=few")
+    assert "is set by train.sft" in refused(*good, "--training", "eval_on_start=false")
+    assert "weight_decay: nan" in refused(*good, "--training", "weight_decay=nan")
+    assert "data_seed: must lie" in refused(*good, "--training", f"data_seed={2**80}")
+    assert "--training: the Trainer refuses" in refused(*good, "--training", "fsdp=true")
+    assert "per_device_eval_batch_size: must" in refused(*good, "--training", "per_device_eval_batch_size=0")
+    assert "dataloader_num_workers: must" in refused(*good, "--training", "dataloader_num_workers=-1")
+    assert "--lora-targets q_proj,v_porj: the model has no module v_porj" in refused(
+        *good, "--lora-targets", "q_proj,v_porj"
+    )
+    assert "Target module ModuleList( (0-1)" in refused(*good, "--lora-targets", "layers")
+    assert "--save-limit 0: must be" in refused(*good, "--save-limit", "0")
+    assert "no name of a repository" in refused(*good, "--push-to-hub", "a/b/c")
+    assert "asft" in refused(*good, "--objective", "asft", "--tuning", "full")
+    assert "no such argument" in refused(*good, "--dry-run", "--training", "warm_up=3")
+    assert "lies inside the dataset" in refused(*small(data, model_folder, data / "samples" / "out"))
+    assert not (data / "samples" / "out").exists()
+    (tmp_path / "file").write_text("")
+    assert "cannot write in" in refused(*small(data, model_folder, tmp_path / "file" / "out"))
     assert "--attention nonsense" in refused(*good, "--attention", "nonsense")
     assert "--push-to-hub" in refused(*good, "--push-to-hub", "someone/model")  # the tests run without a network
     assert not out.exists()
+
+
+@pytest.mark.parametrize("words", ["optim=adamw_bnb_8bit", "adam_beta1=2", "lr_scheduler_type=cosine_with_min_lr"])
+def test_arguments_that_a_library_refuses_late(
+    words: str, data: Path, model_folder: Path, tmp_path: Path, refused: Run
+) -> None:
+    said = refused(*small(data, model_folder, tmp_path / "out", "--training", words, "--held-out", 0))
+    assert "--training: the Trainer refuses these arguments" in said
+
+
+def test_weights_that_are_no_numbers(data: Path, model_folder: Path, tmp_path: Path, refused: Run) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(model_folder, damaged)
+    weights = {name: value * float("nan") for name, value in load_file(damaged / "model.safetensors").items()}
+    save_file(weights, damaged / "model.safetensors", metadata={"format": "pt"})
+    assert "its logits are not finite" in refused(*small(data, damaged, tmp_path / "out"))
+
+
+def test_the_best_models_figures_are_reported(data: Path, model_folder: Path, tmp_path: Path) -> None:
+    """Not those of the last step, which is another model."""
+    out, best = tmp_path / "out", ("load_best_model_at_end=true", "metric_for_best_model=eval_nll", "save_steps=1")
+    words = [word for one in (*best, "eval_steps=1", "optim=sgd", "max_grad_norm=0") for word in ("--training", one)]
+    words += ["--tuning", "full", "--objective", "sft", "--learning-rate", "6", "--save-limit", "9", "--max-steps", "3"]
+    assert sft.run(small(data, model_folder, out, *words)) == 0
+    state = json.loads((out / "checkpoint-3" / "trainer_state.json").read_text())
+    nll = [line["eval_nll"] for line in state["log_history"] if "eval_nll" in line][1:]
+    after = json.loads((out / "results.json").read_text())["after"]["eval_nll"]
+    assert min(nll) < nll[-1]
+    assert after == pytest.approx(min(nll), rel=1e-6)
+
+
+def test_hostile_names_are_shown_and_do_nothing(
+    model_folder: Path, tmp_path: Path, tokenizer: Any, refused: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    evil = "\x1b[31m<b>x|y](z)\n# head"
+    samples = planted(9, seed=2)
+    for n, sample in enumerate(samples):
+        sample.sample_id = f"{evil}{n}"
+    data = annotate(tmp_path / evil, samples, tokenizer=tokenizer)
+    model = tmp_path / f"m{evil}"
+    shutil.copytree(model_folder, model)
+    assert sft.run(small(data, model, tmp_path / "out", "--max-steps", "1")) == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "\x1b" not in card
+    assert "<b>" not in card
+    assert not [line for line in card.splitlines() if line.startswith("# head")]
+    refused(*small(data, model, tmp_path / "b", "--max-length", 4))
+    (record,) = [r for r in caplog.records if r.getMessage().startswith("dropped")]
+    line = OneLine().format(record)
+    assert "\x1b" not in line
+    assert "\n" not in line
+    assert "\\x1b[31m<b>x|y](z) # head" in line
 
 
 def test_a_column_that_the_build_left_out(model_folder: Path, tmp_path: Path, refused: Run, tokenizer: Any) -> None:
@@ -203,6 +273,9 @@ def test_a_file_of_options(data: Path, model_folder: Path, tmp_path: Path, refus
     assert not (out / "results.json").read_text().count("eval_nll")
     file.write_text(yaml.safe_dump(options | {"lorar": 3}))
     assert "lorar" in refused("--config", file, "--out", tmp_path / "b")
+    for key, value in {"lora_targets": ["q_proj", "v_proj"], "objective": ["sft", "dft"], "tau": []}.items():
+        file.write_text(yaml.safe_dump(options | {key: value}))
+        assert f"{key} takes one value, not a list" in refused("--config", file, "--out", tmp_path / "b")
     file.write_text(yaml.safe_dump(options | {"training": {"warm_up": 3}}))
     assert "--training warm_up" in refused("--config", file, "--out", tmp_path / "b")
     assert "--config" in refused("--config", tmp_path / "none.yaml", "--out", tmp_path / "b")

@@ -20,7 +20,7 @@ from train.data import collate
 from train.inputs import fresh_model, open_inputs
 from train.metrics import CLASSES, HeldOut, class_sums
 from train.objectives import make_objective
-from train.trainer import EpochSampler, blank_batch
+from train.sampling import EpochSampler, blank_batch
 
 SAMPLES = 8
 OBJECTIVES: list[dict[str, Any]] = [
@@ -42,7 +42,7 @@ def ragged(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Path:
 def whole_step(ragged: Path, model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A trainer of one step of all samples, and its inputs, for any objective."""
     objectives = [options(ragged, model_folder, **chosen) for chosen in OBJECTIVES]
-    inputs = open_inputs(objectives[0], objectives)
+    inputs = open_inputs(dataclasses.replace(objectives[0], tuning="lora"), objectives)  # which asft needs
     return trainer_of(objectives[0], tmp_path_factory.mktemp("out"), inputs), inputs
 
 
