@@ -191,6 +191,7 @@ def connect(path: Path | str) -> duckdb.DuckDBPyConnection:
 
 def _quoted(path: Path) -> str:
     """A path as an SQL string that means this one file to DuckDB, whatever characters it holds."""
+    path = path.absolute()  # a `~` at the beginning would be the home folder
     return "'" + glob.escape(str(path)).replace("'", "''") + "'"
 
 

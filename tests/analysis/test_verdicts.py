@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted_dataset import Planted, plant
+from planted_dataset import Planted, plant, unchecked
 
-from analysis.dataset import open_datasets
 from analysis.findings import Findings, find
 from analysis.verdicts import FEW_SAMPLES, NOTES
 
@@ -21,7 +20,7 @@ def sample(sensitive: int, confidence: float = 0.95, tokens: int = 90) -> Plante
 
 
 def found(path: Path, samples: list[Planted]) -> Findings:
-    return find(open_datasets([plant(path, samples)])[0], draws=200)
+    return find(unchecked(plant(path, samples)), draws=200)
 
 
 def test_samples_without_sensitive_tokens_decide_nothing_about_them(tmp_path: Path) -> None:

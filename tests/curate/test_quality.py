@@ -73,6 +73,6 @@ def test_nothing_to_measure() -> None:
 @pytest.mark.parametrize("hostile", ["{" * 10_000, "{1," * 5_000, "//" * 100_000, "\n" * 300_000, "a" * 200_000])
 def test_hostile_text_is_measured_in_linear_time(hostile: str) -> None:
     parsed = [parse_cuda(LINE + hostile)]
-    start = time.perf_counter()
+    start = time.process_time()
     measure_quality(hostile, extract_cuda(fenced(LINE)), parsed)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

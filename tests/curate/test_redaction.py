@@ -260,12 +260,12 @@ def test_any_mixture(texts: list[str]) -> None:
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     text = unit * (300_000 // len(unit))
-    start = time.perf_counter()
+    start = time.process_time()
     redact([("user", text)])
-    assert time.perf_counter() - start < 3.0
+    assert time.process_time() - start < 3.0
 
 
 def test_time_is_linear_where_python_has_to_be_parsed() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     redact([("user", "def f(a@b.de):\n" * 5_000)])
-    assert time.perf_counter() - start < 4.0
+    assert time.process_time() - start < 4.0
