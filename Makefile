@@ -15,7 +15,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,compile,ray]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,compile,ray,track]"
 	$(BIN)/python -m pip install --quiet --no-deps $(EMBEDDED)
 	touch $@
 
@@ -30,7 +30,7 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 clean:
 	rm -rf $(VENV) data/build

@@ -75,7 +75,7 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("how", ["drop", "drop after", 429, 500])
+@pytest.mark.parametrize("how", ["drop after", 429])
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS.keys())
 def test_it_ends_right_after_a_failure(datasets: tuple[Path, Path], hub: Hub, request_: str, how: str | int) -> None:
     old, new = datasets
@@ -90,7 +90,7 @@ def test_it_ends_right_after_a_failure(datasets: tuple[Path, Path], hub: Hub, re
     assert repository(hub).tags[manifest_tag(new)] == repository(hub).branches["main"]
 
 
-@pytest.mark.parametrize("how", ["drop", 429, 500, 403])
+@pytest.mark.parametrize("how", ["drop", 403])
 @pytest.mark.parametrize("request_", ["preupload", "batch", "upload", "card", "commit"])
 def test_what_fails_for_good_leaves_the_old_state_whole(
     datasets: tuple[Path, Path], hub: Hub, request_: str, how: str | int
@@ -126,7 +126,7 @@ def test_a_failure_in_the_middle_of_many_uploads_sends_only_the_rest_again(
     assert sum(request.startswith("PUT") for request in hub.requests) < parts
 
 
-@pytest.mark.parametrize("moment", ["PUT /lfs/", "POST .*/commit/", "after the commit", "POST .*/tag/"])
+@pytest.mark.parametrize("moment", ["PUT /lfs/", "after the commit"])
 def test_killed_in_the_middle_the_old_state_or_the_new_one_is_whole(
     datasets: tuple[Path, Path], tmp_path: Path, moment: str
 ) -> None:
