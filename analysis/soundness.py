@@ -118,12 +118,8 @@ def _damaged(file: Path, why: str) -> NoReturn:
 def _parts(path: Path, table: str) -> list[Path]:
     try:
         parts = part_files(path / table)
-        there = list((path / table).iterdir()) if (path / table).is_dir() else []
     except OSError as error:
         raise DatasetError(f"{path / table}: cannot be read ({error.strerror})") from error
-    for folder in there:
-        if folder.suffix == ".parquet" and folder.is_dir():
-            _damaged(folder, "a folder, not a file")
     if not parts:
         raise DatasetError(f"{path}: {table}/ holds no Parquet file; {_REMEDY}")
     return parts

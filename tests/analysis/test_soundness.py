@@ -95,7 +95,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "rejected rows missing": (lambda p: change(p, "counts.rejected", 3), "rejected/", "a part is missing"),
     "a failed row missing": (lambda p: change(p, "counts.failed", 1), "rejected/", "a part is missing"),
     "regions missing": (lambda p: change(p, "regions.found", 4), "regions/", "a part is missing"),
-    "a folder for a part": (lambda p: ((p / SECOND).unlink(), (p / SECOND).mkdir()), SECOND, "a folder, not a file"),
+    "a folder for a part": (lambda p: ((p / SECOND).unlink(), (p / SECOND).mkdir()), "samples/", "a part is missing"),
     "no folder": (lambda p: shutil.rmtree(p / "regions"), "regions/", "holds no Parquet file"),
     "no column": (lambda p: pq.write_table(pq.read_table(p / FIRST).drop(["rank"]), p / FIRST), FIRST, "no column rank"),
     "another type": (lambda p: rewrite(p / FIRST, "logprob", None, pa.list_(pa.float64())), FIRST, "column logprob is"),
