@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from curate.console import check_ranges
 from curate.errors import OptionError
 from curate.licences import parse_option_license
 
@@ -143,10 +144,7 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work; raises OptionError with the option's name and its range."""
-        for field, (low, high) in _RANGES.items():
-            value = getattr(self, field)
-            if value is not None and not low <= value <= high:
-                raise OptionError(f"--{field.rstrip('_').replace('_', '-')} {value}: must lie between {low} and {high}")
+        check_ranges(self, _RANGES)
 
         self._check_engine()
         if (self.shards is None) != (self.shard is None):

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TypeVar, get_origin, get_type_hints
 
@@ -126,6 +126,14 @@ class OneLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(" ".join(record.getMessage().splitlines()))
+
+
+def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Raises OptionError, with the option's name and its range, for a field that is given and lies outside of it."""
+    for field, (low, high) in ranges.items():
+        value = getattr(options, field)
+        if value is not None and not low <= value <= high:
+            raise OptionError(f"--{field.rstrip('_').replace('_', '-')} {value}: must lie between {low} and {high}")
 
 
 def main(run: Callable[[Sequence[str]], int]) -> None:

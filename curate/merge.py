@@ -8,7 +8,6 @@ Killed in the middle, it leaves no dataset; the same command goes on where it wa
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,12 @@ from typing import Any
 
 import polars as pl
 import tyro
-from rich.console import Console
 
 from curate.config import BuildConfig
-from curate.console import main, parse_options, printable
+from curate.console import check_ranges, main, parse_options
 from curate.copies import find_copies
 from curate.duplicates import FINGERPRINT, fingerprint
-from curate.errors import DatasetError, OptionError
+from curate.errors import DatasetError
 from curate.folder import OutFolder
 from curate.frames import each_row
 from curate.keys import plan_of, stage_keys
@@ -36,7 +34,7 @@ from curate.regions import write_regions
 from curate.schema import SHARD_TABLES, table_columns
 from curate.stages import Context
 from curate.store import is_whole, part_files, read_manifest, write_frame, write_part
-from curate.summary import count_rows, print_findings, print_funnel
+from curate.summary import count_rows, print_build
 from curate.syntax import label_parsed, parse_cuda
 
 __all__ = ["MergeConfig", "merge"]
@@ -58,8 +56,7 @@ class MergeConfig:
     """Replace another dataset that stands at --out."""
 
     def __post_init__(self) -> None:
-        if self.jobs is not None and not 1 <= self.jobs <= 1024:
-            raise OptionError(f"--jobs {self.jobs}: must lie between 1 and 1024")
+        check_ranges(self, {"jobs": (1, 1024)})
 
 
 def merge(config: MergeConfig) -> dict[str, Any]:
@@ -183,11 +180,7 @@ def run(arguments: Sequence[str]) -> int:
     """Merges, then prints what a build prints."""
     config = parse_options(MergeConfig, arguments, "curate.merge")
     manifest = merge(config)
-    console = Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty())
-    print_funnel(console, manifest["counts"])
-    if manifest["findings"]:
-        print_findings(console, manifest["findings"])
-    console.print(printable(str(config.out)), markup=False)
+    print_build(manifest, config.out)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from curate.frames import FAILED
 from curate.stages import STAGE_ORDER
 from curate.store import ANALYSIS_WINDOW, funnel, narrow, part_files, read_part
 
-__all__ = ["count_rows", "findings", "print_findings", "print_funnel"]
+__all__ = ["count_rows", "findings", "print_build", "print_findings", "print_funnel"]
 
 _LABEL_SETS = {"statement": "statement", "category": "sensitive"}
 """Label set -> the column of the tokens view that says whether a token is CUDA-sensitive in it."""
@@ -135,6 +136,15 @@ def _windows(connection: duckdb.DuckDBPyConnection, name: str, neutral_mean: flo
     ).fetchone()
     assert found is not None
     return found
+
+
+def print_build(manifest: Mapping[str, Any], out: Path) -> None:
+    """What a build, or a merge, says at its end: funnel, findings where there are scores, and where the dataset is."""
+    console = Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty())
+    print_funnel(console, manifest["counts"])
+    if manifest["findings"]:
+        print_findings(console, manifest["findings"])
+    console.print(printable(str(out)), markup=False)
 
 
 def print_funnel(console: Console, counts: Mapping[str, Any]) -> None:

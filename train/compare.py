@@ -32,7 +32,7 @@ from curate.errors import DatasetError, OptionError
 from curate.store import replace_file
 from train.inputs import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
 from train.metrics import CLASSES, HeldOut
-from train.objectives import ObjectiveConfig
+from train.objective_options import ObjectiveConfig
 from train.opening import refuse_inside
 from train.plan import processes
 from train.study import Row, study_rows

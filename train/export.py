@@ -24,7 +24,7 @@ from jaxtyping import Float32
 from numpy import ndarray as Array
 
 from curate.card import escape_markdown
-from curate.console import main, parse_options, printable
+from curate.console import check_ranges, main, parse_options, printable
 from curate.errors import DatasetError, OptionError
 from curate.weights import confidence_mask, cuda_mask, token_weight
 from train.data import DataConfig, Sample, SampleSet, TrainingData, open_data
@@ -70,10 +70,7 @@ class ExportConfig:
 
     def __post_init__(self) -> None:
         """Raises OptionError for values that cannot work."""
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise OptionError(f"--{name.rstrip('_')} {value}: must lie between {low:g} and {high:g}")
+        check_ranges(self, _RANGES)
 
 
 @dataclass

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
+from curate.console import check_ranges
 from curate.errors import ModelError, OptionError
 from curate.model import ModelFiles, locate_model
 from curate.store import read_manifest
@@ -25,7 +26,8 @@ from train.arguments import processes, training_arguments
 from train.data import DataConfig, TrainingData, collate, open_data
 from train.head import attach_head, check_head
 from train.metrics import CLASS_COLUMNS
-from train.objectives import Objective, ObjectiveConfig, make_objective
+from train.objective_options import ObjectiveConfig
+from train.objectives import Objective, make_objective
 from train.opening import neutral_mean_of
 
 if TYPE_CHECKING:
@@ -91,10 +93,7 @@ class RunConfig(ObjectiveConfig, DataConfig):
         check = getattr(ObjectiveConfig, "__post_init__", None)
         if check is not None:
             check(self)
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise OptionError(f"--{name.replace('_', '-')} {value}: must lie between {low:g} and {high:g}")
+        check_ranges(self, _RANGES)
         if not self.data:
             raise OptionError("--data: give the folder of an annotated dataset (python -m curate.build makes one)")
 

@@ -17,58 +17,22 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-import tyro
 from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
 
+from curate.console import check_ranges
 from curate.errors import OptionError
 from curate.taxonomy import Location
+from train.objective_options import RANGES, Normalize, ObjectiveConfig, check_stored_weights
 from train.windows import lowest_centred, lowest_full
 
-__all__ = ["OBJECTIVES", "Objective", "ObjectiveConfig", "TokenStatistics", "make_objective"]
+__all__ = ["OBJECTIVES", "Objective", "TokenStatistics", "make_objective"]
 
-Normalize = Literal["tokens", "weights", "samples", "sample_mean"]
 Reach = Literal["stored", "token", "sequence"]
 """What a weight depends on: stored columns alone, the statistics of its own token, or those of its whole sample."""
-
-
-@dataclass(frozen=True)
-class ObjectiveConfig:
-    """The options of the objectives. Those of one objective mean nothing to the others."""
-
-    objective: Literal["sft", "dft", "eaft", "asft", "profit", "bft", "cuset"] = "cuset"
-    """What is minimised: the weights of the tokens."""
-    normalize: Normalize | None = None
-    """Denominator: tokens, weights (sum of M), samples, or sample_mean; without it the objective's own."""
-    confidence: Literal["precomputed", "online"] = "precomputed"
-    """profit, cuset: the dataset's stored probabilities, or those of the model being trained (as published)."""
-    tau: float = 0.1
-    """profit, cuset: confidence above which a token is kept, equation (2)."""
-    lambda_: Annotated[float, tyro.conf.arg(name="lambda")] = 1.0
-    """cuset: weight of tokens in kernels and launches, equation (3)."""
-    mask: Literal["conf", "cuda", "both", "none"] = "both"
-    """cuset: M is Mconf, Mcuda, their sum (equation (4)), or 1."""
-    weight: Literal["region", "none", "constant"] = "region"
-    """cuset: w is equation (8), 1, or the mean of the stored w over the training set."""
-    window: int = 256
-    """cuset, bft: tokens in a window, equation (5)."""
-    region_scope: Literal["all", "code", "cuda"] = "code"
-    """cuset: windows of all tokens, of code, or of code and centred in a kernel or launch."""
-    launch_scope: Literal["expr", "setup"] = "setup"
-    """cuset: a launch is the <<<...>>> expression, or with it the declarations that feed it."""
-    device_functions: bool = True
-    """cuset: count `__device__` functions as kernels."""
-    eaft_alpha: float = 1.0
-    """eaft: exponent of the entropy."""
-    eaft_scale: float = 3.0
-    """eaft: what the entropy is divided by; 3 (about ln 20) as first published, 1 in its second version."""
-    asft_k: float = 0.1
-    """asft: coefficient of the divergence from the reference."""
-    bft_gamma: float = 1.0
-    """bft: exponent of a sample's lowest window."""
 
 
 @dataclass(frozen=True)
@@ -292,12 +256,6 @@ class Objective:
         return Tokens(batch["sample_index"][part], batch["sample_weight"], columns, self.mean_sample_weight, statistics)
 
 
-_RANGES: dict[str, tuple[float, float]] = {
-    "tau": (0, 1), "lambda_": (0, 1e4), "window": (1, 2**31), "eaft_alpha": (0, 1e2), "eaft_scale": (1e-3, 1e3),
-    "asft_k": (0, 1e4), "bft_gamma": (1e-3, 1e3),
-}  # fmt: skip
-
-
 def make_objective(
     config: ObjectiveConfig, mean_sample_weight: float | None = None, built: Mapping[str, Any] | None = None
 ) -> Objective:
@@ -306,10 +264,7 @@ def make_objective(
 
     Raises OptionError for values out of range, and for combinations that are undefined or train nothing.
     """
-    for field, (low, high) in _RANGES.items():
-        value = getattr(config, field)
-        if not low <= value <= high:
-            raise OptionError(f"--{field.rstrip('_').replace('_', '-')} {value}: must lie between {low:g} and {high:g}")
+    check_ranges(config, RANGES)
     definition = OBJECTIVES[config.objective]
     cuset_ = config.objective == "cuset"
     conf = config.objective == "profit" or (cuset_ and config.mask in ("conf", "both"))
@@ -324,7 +279,7 @@ def make_objective(
     if cuset_ and config.weight == "constant" and mean_sample_weight is None:
         raise ValueError("the constant weight needs the mean of the stored weights")
     if region and not online and built is not None:
-        _check_stored_weights(config, built)
+        check_stored_weights(config, built)
 
     reach = definition.reach
     if online and region:
@@ -345,19 +300,3 @@ def make_objective(
     }
     mean = 1.0 if mean_sample_weight is None else float(mean_sample_weight)
     return Objective(config, normalize, reach, tuple(name for name, needed in columns.items() if needed), mean)
-
-
-def _check_stored_weights(config: ObjectiveConfig, built: Mapping[str, Any]) -> None:
-    """The stored w is that of the build's windows: other ones would be asked for in vain."""
-    names = ["window", "region_scope"]
-    if config.region_scope == "cuda":
-        names += ["launch_scope", "device_functions"]
-    for name in names:
-        wanted, stored = getattr(config, name), built[name]
-        if wanted != stored:
-            option = f"--{'no-' if wanted is False else ''}{name.replace('_', '-')}"
-            value = "" if isinstance(wanted, bool) else f" {wanted}"
-            raise OptionError(
-                f"{option}{value}: the dataset's sample weights were made with {name} {stored}; run python -m"
-                f" curate.reweigh with {option}{value} first, or give --confidence online"
-            )

@@ -7,7 +7,7 @@ of the longest forward pass, l layers, b bytes of the arithmetic (2 or 4), T tra
     training      T x 4 (gradient) + T x 8 (the two moments of AdamW)
     activations   with checkpointing: the input of each layer, and one layer in full; else all layers in full. One
                   layer: L x (8 H + 4 I) values of b bytes, as much again in float32 for the norms and LoRA's inputs
-    head          three float32 tables of a chunk of `CHUNK` tokens by V, and 4 H bytes a supervised token
+    head          three float32 tables of a chunk (`cross_entropy.CHUNK_VALUES`), and 4 H bytes a supervised token
 
 It leaves out the allocator's own loss and the libraries (about 1 GB on a GPU).
 """
@@ -26,10 +26,7 @@ from train.arguments import processes
 if TYPE_CHECKING:
     from train.inputs import Inputs, RunConfig
 
-__all__ = ["CHUNK", "Plan", "make_plan", "print_plan"]
-
-CHUNK = 256
-"""Tokens of a chunk in the head, for the estimate."""
+__all__ = ["Plan", "make_plan", "print_plan"]
 
 
 @dataclass(frozen=True)
@@ -78,14 +75,19 @@ def make_plan(inputs: Inputs, config: RunConfig) -> Plan:
 
 
 def _memory(text: Any, config: RunConfig, tokens: int, size: int, trained: int, b: int) -> dict[str, int]:
+    import torch
+
+    from train.cross_entropy import CHUNK_VALUES
+
     width, layers = text.hidden_size, text.num_hidden_layers
     layer = tokens * (8 * width + 4 * getattr(text, "intermediate_size", 4 * width)) * (b + 4)
     inputs = layers * tokens * width * b
+    chunk = CHUNK_VALUES["cuda" if torch.cuda.is_available() else "cpu"]
     return {
         "weights": size + (size // 2 if config.tuning == "full" and b == 2 else 0),
         "training": trained * 12,
         "activations": inputs + layer if config.checkpointing else layers * layer,
-        "head": 3 * 4 * CHUNK * text.vocab_size + 4 * tokens * width,
+        "head": 3 * 4 * min(chunk, tokens * text.vocab_size) + 4 * tokens * width,
     }
 
 

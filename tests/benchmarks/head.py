@@ -84,7 +84,8 @@ def _run(way: str, trained: bool) -> dict[str, float]:
     import torch
 
     from train.cross_entropy import weighted_cross_entropy
-    from train.objectives import ObjectiveConfig, make_objective
+    from train.objective_options import ObjectiveConfig
+    from train.objectives import make_objective
 
     torch.set_num_threads(2)
     torch.manual_seed(0)

@@ -18,7 +18,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer
 from tests.benchmarks.figures import Figure
 from train.data import Sample, collate
 from train.head import attach_head
-from train.objectives import ObjectiveConfig, make_objective
+from train.objective_options import ObjectiveConfig
+from train.objectives import make_objective
 from train.trainer import CusetTrainer
 
 __all__ = ["measure"]

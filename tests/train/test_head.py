@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ from transformers import (
 
 from curate.errors import ModelError, OptionError
 from train.head import attach_head, check_head
-from train.objectives import OBJECTIVES, ObjectiveConfig, make_objective
+from train.objective_options import ObjectiveConfig
+from train.objectives import OBJECTIVES, make_objective
 
 # peft asks transformers by an old name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
@@ -300,3 +302,5 @@ def test_a_model_on_no_device_is_attached_without_a_look_at_its_logits() -> None
     with torch.device("meta"):
         model = LlamaForCausalLM(LlamaConfig(**SIZES))
     attached(model)
+    assert "targets" in inspect.signature(model.forward).parameters
+    assert {p.device.type for p in model.parameters()} == {"meta"}

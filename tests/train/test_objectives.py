@@ -17,7 +17,8 @@ from curate.config import BuildConfig
 from curate.errors import OptionError
 from curate.taxonomy import Location
 from curate.weights import weigh
-from train.objectives import OBJECTIVES, Objective, ObjectiveConfig, TokenStatistics, make_objective
+from train.objective_options import ObjectiveConfig
+from train.objectives import OBJECTIVES, Objective, TokenStatistics, make_objective
 from train.windows import lowest_centred, lowest_full
 
 COLUMNS = ("logprob", "location", "in_code")
