@@ -23,8 +23,8 @@ from train.objectives import TokenStatistics
 
 __all__ = ["CHUNK_VALUES", "HeadOutput", "LogitRule", "weighted_cross_entropy"]
 
-CHUNK_VALUES = {"cpu": 1 << 24, "cuda": 1 << 26}
-"""Float32 logits in memory at once, by kind of device: 64 MiB, 256 MiB."""
+CHUNK_VALUES = 1 << 26
+"""Float32 logits of a chunk: 256 MiB. A quarter of that costs a fifth more time on two cores."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def weighted_cross_entropy(
     """
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-    rows = chunk or max(1, CHUNK_VALUES.get(kind, CHUNK_VALUES["cpu"]) // len(weight))
+    rows = chunk or max(1, CHUNK_VALUES // len(weight))
     trained = tuple(torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias))
     with torch.no_grad(), torch.autocast(kind, enabled=False):
         head = _Head(

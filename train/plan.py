@@ -75,19 +75,16 @@ def make_plan(inputs: Inputs, config: RunConfig) -> Plan:
 
 
 def _memory(text: Any, config: RunConfig, tokens: int, size: int, trained: int, b: int) -> dict[str, int]:
-    import torch
-
     from train.cross_entropy import CHUNK_VALUES
 
     width, layers = text.hidden_size, text.num_hidden_layers
     layer = tokens * (8 * width + 4 * getattr(text, "intermediate_size", 4 * width)) * (b + 4)
     inputs = layers * tokens * width * b
-    chunk = CHUNK_VALUES["cuda" if torch.cuda.is_available() else "cpu"]
     return {
         "weights": size + (size // 2 if config.tuning == "full" and b == 2 else 0),
         "training": trained * 12,
         "activations": inputs + layer if config.checkpointing else layers * layer,
-        "head": 3 * 4 * min(chunk, tokens * text.vocab_size) + 4 * tokens * width,
+        "head": 3 * 4 * min(CHUNK_VALUES, tokens * text.vocab_size) + 4 * tokens * width,
     }
 
 
