@@ -48,6 +48,8 @@ def attach_head(model: Any, objective: Objective, *, chunk: int | None = None) -
         if input_ids is None or position_ids is None or logit_index is None or targets is None:
             return own(input_ids=input_ids, position_ids=position_ids, **batch)
         check_head(self)
+        if len(batch["sample_weight"]) == 1:
+            position_ids = None  # of one sample they say nothing, and would cost every layer an explicit mask
         hidden = _hidden(self, input_ids, position_ids, logit_index)
         scale = objective.scale(batch)
         reference = kl = None
@@ -95,7 +97,7 @@ def _linear_forward(self: Any, hidden: Tensor, work: Callable[[Tensor, Tensor | 
     return type(self).forward(self, hidden) if work is None else work(self.weight, self.bias)
 
 
-def _hidden(model: Any, ids: Tensor, positions: Tensor, at: Int64[Tensor, "N"]) -> Float[Tensor, "N H"]:
+def _hidden(model: Any, ids: Tensor, positions: Tensor | None, at: Int64[Tensor, "N"]) -> Float[Tensor, "N H"]:
     states = model.base_model(input_ids=ids, position_ids=positions, use_cache=False)[0]
     return states[0, at]
 
