@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.lexical import token_kinds
+from tests.pace import processor_time
 
 
 def kinds(*tokens: str) -> list[str]:
@@ -79,6 +78,5 @@ def test_nothing_raises(text: str, spans: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize("piece", ["/*", '"', "'", 'R"(', "\\", "//", "1'", "a" * 9, "#"])
 def test_a_megabyte_of_anything_is_quick(piece: str) -> None:
     text = piece * (10**6 // len(piece))
-    begun = time.perf_counter()
-    token_kinds([text], [[(0, len(text))]], np.zeros(1, int), np.array([0]), np.array([len(text)]))
-    assert time.perf_counter() - begun < 5
+    with processor_time(20):
+        token_kinds([text], [[(0, len(text))]], np.zeros(1, int), np.array([0]), np.array([len(text)]))

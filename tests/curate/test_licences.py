@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from curate.config import BuildConfig
 from curate.errors import OptionError
 from curate.licences import ALLOWED, is_allowed, needs_attribution, parse_option_license, resolve_license, spdx
+from tests.pace import processor_time
 
 KERNEL = "__global__ void add(float *a) { a[threadIdx.x] += 1.0f; }\n"
 
@@ -59,10 +58,9 @@ def test_a_vague_name_is_marked() -> None:
      "-" * 500, "v" * 500, "the " * 125, "x" * 5_000_000, "MIT OR " * 700_000, "( " * 1_000_000],
 )  # fmt: skip
 def test_hostile_statements_end_quickly(text: str) -> None:
-    start = time.perf_counter()
-    resolve_license(text, KERNEL, [KERNEL])
-    is_allowed(text)
-    assert time.perf_counter() - start < 1.0
+    with processor_time(8):
+        resolve_license(text, KERNEL, [KERNEL])
+        is_allowed(text)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +162,8 @@ def test_a_megabyte_of_headers_is_read_in_linear_time() -> None:
         "{ // (c) 2020\n",
     ):
         code = line * (1_000_000 // len(line))
-        start = time.perf_counter()
-        resolve_license(None, code, [code])
-        assert time.perf_counter() - start < 4.0
+        with processor_time(20):
+            resolve_license(None, code, [code])
 
 
 @pytest.mark.parametrize(

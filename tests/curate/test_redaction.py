@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from curate.extract.language import parse_cuda
 from curate.redaction import Redaction, redact
+from tests.pace import processor_time
 
 ALNUM = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1bC2dE3fG4hI5jK6lM7nO8pQ9rS0tU1vW2xY3zA4bC5dE6fG7h"
 
@@ -260,12 +260,10 @@ def test_any_mixture(texts: list[str]) -> None:
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     text = unit * (300_000 // len(unit))
-    start = time.process_time()
-    redact([("user", text)])
-    assert time.process_time() - start < 3.0
+    with processor_time(12):
+        redact([("user", text)])
 
 
 def test_time_is_linear_where_python_has_to_be_parsed() -> None:
-    start = time.process_time()
-    redact([("user", "def f(a@b.de):\n" * 5_000)])
-    assert time.process_time() - start < 4.0
+    with processor_time(16):
+        redact([("user", "def f(a@b.de):\n" * 5_000)])

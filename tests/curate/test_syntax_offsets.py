@@ -121,9 +121,12 @@ def test_what_stands_in_or_behind_deep_code_is_labelled(before: str, after: str)
 )
 def test_the_time_for_deep_code_is_near_that_for_flat_code(code: str) -> None:
     def seconds(text: str) -> float:
-        before = time.process_time()
-        label(text)
-        return time.process_time() - before
+        taken = []
+        for _ in range(2):
+            before = time.thread_time()
+            label(text)
+            taken.append(time.thread_time() - before)
+        return min(taken)
 
     # two to three times; more than ten where depth costs what it may
     assert seconds(code) < 6 * seconds((KERNEL + "\n") * (len(code) // len(KERNEL)))
