@@ -12,47 +12,13 @@ from pathlib import Path
 
 import pytest
 from conftest import pair
+from killed_build import finish, start
 
 from curate.errors import ModelError
 from curate.model import locate_model
 from curate.sources import open_sources
 
 KILLS = 5
-
-CHILD = """
-import sys, time
-from curate import BuildConfig, build_dataset
-from curate.score import StubScorer
-
-class Slow(StubScorer):
-    def score(self, samples, done):
-        time.sleep(0.03)
-        return super().score(samples, done)
-
-print("ready", flush=True)
-source, out, model = sys.argv[1:]
-build_dataset(BuildConfig(source=(source,), out=out, model=model, jobs=1, shard_rows=2), Slow())
-print("done", flush=True)
-"""
-
-
-def start(source: Path, out: Path, model: Path) -> subprocess.Popen[str]:
-    """A build in a process of its own, about to read its first row."""
-    code = CHILD.replace("out=out", "out=__import__('pathlib').Path(out)")
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, str(source), str(out), str(model)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
-    return child
-
-
-def finish(child: subprocess.Popen[str]) -> None:
-    said, _ = child.communicate(timeout=120)
-    assert (child.returncode, said) == (0, "done\n")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -82,9 +48,9 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(
     for _ in range(KILLS):
         child = start(source, tmp_path / "out", model_folder)
         time.sleep(draw.uniform(0, seconds))
-        ended += child.poll() is not None
+        ended += child.exitcode is not None
         child.kill()
-        child.communicate()
+        child.join()
         for part in (tmp_path / "out").rglob("*.parquet"):
             assert part.read_bytes()[-4:] == b"PAR1", "a part under its own name is whole"
     assert ended < KILLS
@@ -152,12 +118,9 @@ def test_no_worker_outlives_a_killed_build(
                 continue
         return found
 
-    code = CHILD.replace("out=out", "out=__import__('pathlib').Path(out)").replace("jobs=1", "jobs=2")
-    script = tmp_path / "child.py"  # a spawned worker imports the main module, which must be a file
-    body = "\n    ".join(code.strip().splitlines())
-    script.write_text(f"if __name__ == '__main__':\n    {body}\n")
+    options = ["--source", undisturbed[0], "--out", tmp_path / "out", "--model", model_folder, "--jobs", 2]
     child = subprocess.Popen(
-        [sys.executable, str(script), str(undisturbed[0]), str(tmp_path / "out"), str(model_folder)],
+        [sys.executable, "-m", "curate.build", *map(str, options)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "CUSET_TEST_MARK": str(tmp_path)},
