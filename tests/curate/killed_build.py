@@ -9,8 +9,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import transformers  # noqa: F401  # what a build loads late, so that a fork has it
-
 from curate import BuildConfig, build_dataset
 from curate.score import StubScorer
 
@@ -29,7 +27,9 @@ def build(source: Path, out: Path, model: Path) -> None:
 def start(source: Path, out: Path, model: Path) -> BaseProcess:
     """A build that is about to read its first row."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(
+        ["curate.driver", "curate.score", "transformers"]
+    )  # not this module: the server has not our path
     child = context.Process(target=build, args=(source, out, model))
     child.start()
     return child

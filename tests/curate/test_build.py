@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import fenced, kernel, pair
+from dying_rows import dies_on_row_4
 
 from curate import parts
 from curate.config import BuildConfig
@@ -278,12 +278,6 @@ def test_a_row_whose_process_dies_costs_that_row_alone(tmp_path: Path) -> None:
     assert list(done) == [0, 1, 2]
     reasons = [reason for part in done.values() for reason in part["reason"]]
     assert reasons == [None] * 4 + ["failed"] + [None] * 4
-
-
-def dies_on_row_4(frame: pl.DataFrame) -> pl.DataFrame:
-    if frame.filter((pl.col("row") == 4) & pl.col("reason").is_null()).height:
-        os._exit(1)
-    return frame
 
 
 def test_a_row_that_breaks_a_stage_takes_no_other_along() -> None:

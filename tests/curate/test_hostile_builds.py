@@ -30,14 +30,11 @@ from tests.curate.planted_rows import BENCHMARK
 from tests.pace import processor_time
 
 Write = Callable[..., Path]
-TABLE = (
-    "__device__ const int t[] = {"
-    + "1234567890, " * 420_000
-    + "0};\n__global__ void look(int *a) { a[0] = t[a[1]]; }\n"
-)
+TABLE = "__device__ const int t[] = {{{0}0}};\n__global__ void look(int *a) {{ a[0] = t[a[1]]; }}\n"
+NUMBER = "1234567890, "
 WORK = "__global__ void work(int *a, const int *b) {{\n    {}\n}}\n"
 HOSTILE = {
-    "table": TABLE,
+    "table": TABLE.format(NUMBER * 100_000),
     "spin": WORK.format("constexpr int z = [] { long s = 0; for (long i = 0; i < 1000000000000; i++) s += i % 3; return (int)s; }();\n    a[0] = z * b[0];"),
     "templates": "template <int N, int M> struct F { static const int v = F<N + 1, M>::v + F<N + 1, M + 1>::v; };\n" + WORK.format("a[0] = F<0, 0>::v * b[0];"),
     "memory": "__device__ int t[134217728] = {1};\n" + WORK.format("a[0] = t[b[0]];"),
@@ -102,10 +99,11 @@ def test_what_spins_and_what_eats_memory_costs_its_time(write_rows: Write, model
 
 
 def test_a_table_of_five_megabytes_is_cut_out_in_linear_time() -> None:
+    table = TABLE.format(NUMBER * 420_000)
     with processor_time(30):
-        unit = make_unit(TABLE, "block1.cu")
-        assert unit is not None
-        assert unit.code == TABLE
+        unit = make_unit(table, "block1.cu")
+    assert unit is not None
+    assert unit.code == table
 
 
 class Killed(Worker):
