@@ -36,7 +36,7 @@ _SHAPES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 """Those of SmolLM2-135M and Qwen2.5-0.5B."""
 
-_ROUNDS, _STEPS, _WARM = 2, 2, 1
+_ROUNDS, _STEPS, _WARM = 3, 2, 1
 _PROMPT = 0.2  # share of a sample's tokens
 
 
