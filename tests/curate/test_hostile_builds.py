@@ -34,7 +34,7 @@ TABLE = "__device__ const int t[] = {{{0}0}};\n__global__ void look(int *a) {{ a
 NUMBER = "1234567890, "
 WORK = "__global__ void work(int *a, const int *b) {{\n    {}\n}}\n"
 HOSTILE = {
-    "table": TABLE.format(NUMBER * 100_000),
+    "table": TABLE.format(NUMBER * 420_000),
     "spin": WORK.format("constexpr int z = [] { long s = 0; for (long i = 0; i < 1000000000000; i++) s += i % 3; return (int)s; }();\n    a[0] = z * b[0];"),
     "templates": "template <int N, int M> struct F { static const int v = F<N + 1, M>::v + F<N + 1, M + 1>::v; };\n" + WORK.format("a[0] = F<0, 0>::v * b[0];"),
     "memory": "__device__ int t[134217728] = {1};\n" + WORK.format("a[0] = t[b[0]];"),
