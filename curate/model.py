@@ -7,7 +7,6 @@ import hashlib
 import importlib.util
 import json
 import logging
-import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.errors import ModelError
+from curate.store import cache_folder
 
 __all__ = ["ModelFiles", "locate_model"]
 
@@ -188,18 +188,13 @@ def _folder_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _cache_folder() -> Path:
-    base = os.environ.get("CUSET_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cuset"
-    return Path(base)
-
-
 def _from_gguf(gguf: Path, name: str) -> ModelFiles:
     """The GGUF file as a safetensors folder in the cache: `transformers` reads the one in 18 s, the other in 2."""
     with gguf.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ModelError(f"--model {gguf.name}: not a GGUF file; fetch it again")
     sha256 = _file_hash(gguf)
-    folder = _cache_folder() / f"gguf-{sha256[:16]}-v{_CONVERTER_VERSION}"
+    folder = cache_folder() / f"gguf-{sha256[:16]}-v{_CONVERTER_VERSION}"
     if not (folder / "config.json").is_file():
         log.info("converting %s once, into %s", gguf.name, folder)
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import polars as pl
 
 from curate.frames import FAILED, refuse
 
-__all__ = ["cores", "follow_parent", "in_order", "row_by_row"]
+__all__ = ["cores", "follow_parent", "in_order", "process_pool", "row_by_row"]
 
 Work = Callable[[pl.DataFrame], pl.DataFrame]
 
@@ -38,7 +38,8 @@ def follow_parent() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _pool(jobs: int) -> ProcessPoolExecutor:
+def process_pool(jobs: int) -> ProcessPoolExecutor:
+    """Started anew, not forked, and ended with this process, whatever ends it."""
     return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=follow_parent)
 
 
@@ -52,7 +53,7 @@ def in_order(work: Work, shards: Iterator[tuple[int, pl.DataFrame]], jobs: int) 
         for number, frame in shards:
             yield number, work(frame)
         return
-    pool = _pool(jobs)
+    pool = process_pool(jobs)
     waiting: deque[tuple[int, pl.DataFrame, Future[pl.DataFrame]]] = deque()
     try:
         for number, frame in shards:
@@ -79,7 +80,7 @@ def _next(
     except BrokenProcessPool:
         yield number, row_by_row(work, frame)
         pool.shutdown(wait=False, cancel_futures=True)
-        pool = _pool(jobs)
+        pool = process_pool(jobs)
         waiting.extend([(n, f, pool.submit(work, f)) for n, f, _ in [waiting.popleft() for _ in range(len(waiting))]])
     return pool
 
@@ -87,13 +88,13 @@ def _next(
 def row_by_row(work: Work, frame: pl.DataFrame) -> pl.DataFrame:
     """`work` over every row in another process; a row that it dies of is refused as failed."""
     parts = []
-    pool = _pool(1)
+    pool = process_pool(1)
     for row in frame.iter_slices(1):
         try:
             parts.append(pool.submit(work, row).result())
         except BrokenProcessPool:
             pool.shutdown(wait=False)
-            pool = _pool(1)
+            pool = process_pool(1)
             dead = refuse(row, {row["row"][0]: ("parse", FAILED, "its process died")})
             parts.append(pool.submit(work, dead).result())  # nothing is computed for it, but it gets the columns
     pool.shutdown()

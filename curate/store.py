@@ -15,6 +15,7 @@ from __future__ import annotations
 import glob
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = [
     "ANALYSIS_WINDOW",
     "JOURNAL",
     "attach_views",
+    "cache_folder",
     "connect",
     "funnel",
     "is_whole",
@@ -66,6 +68,12 @@ _TEXTS = frozenset({"prompt", "response", "raw", "text"})
 
 _EXTRA_SCORES = {"topk_ids": "INT[]", "topk_logprob": "FLOAT[]", "entropy_top20": "FLOAT", "ref_logprob": "FLOAT"}
 """Columns that a dataset has only when its build was asked for them, with their types in the view of tokens."""
+
+
+def cache_folder() -> Path:
+    """The user's folder for what can be made again; it need not be there."""
+    base = os.environ.get("CUSET_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cuset"
+    return Path(base)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -127,6 +127,17 @@ def pair(n: int, code: str | None = None, **more: Any) -> dict[str, Any]:
     return {"prompt": f"Scale a vector, variant {n}.", "response": fenced(code or kernel(n)), **more}
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache_of_looks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What publishing keeps of the parts it has looked into is not the user's."""
+    import curate.publishing.looked
+
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setattr(curate.publishing.looked, "cache_folder", lambda: folder)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_compiler(request: pytest.FixtureRequest) -> Iterator[None]:
     """Builds do not start compilers, which would double the time of the tests; those marked `compiles` do."""

@@ -13,13 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from curate.errors import CusetError, DatasetError
 from curate.licences import ALLOWED, is_allowed
 from curate.manifest import SHOWN, count_sources, listed, other_files
 from curate.progress import LOG, is_log
-from curate.publishing.contents import PartContents, look_into
+from curate.publishing.contents import PartContents
+from curate.publishing.looked import look_into_all
 from curate.redaction import find_private
 from curate.schema import PUBLIC_TABLES, arrow_schema, table_columns
 from curate.store import part_files
@@ -43,13 +42,14 @@ def check_dataset(path: Path, manifest: Mapping[str, Any], *, allow_unknown: boo
     """Looks at every file. `allow_unknown`: rows whose licence is not known may be published."""
     checked = Checked()
     checked.problems += other_files(path, manifest)
-    for table in PUBLIC_TABLES:
-        for part in part_files(path / table):
-            try:
-                checked.parts[table].append((part, look_into(part)))
-            except (OSError, pa.ArrowException) as error:
-                why = str(error).splitlines()[0][:200]
-                checked.problems.append(f"{_name(part)}: damaged ({why}); build the dataset again")
+    hashes = {} if checked.problems else {path / entry["path"]: entry["sha256"] for entry in manifest["files"]}
+    tables = {part: table for table in PUBLIC_TABLES for part in part_files(path / table)}
+    for part, found in look_into_all(list(tables), hashes):
+        if isinstance(found, PartContents):
+            checked.parts[tables[part]].append((part, found))
+        else:
+            why = str(found).splitlines()[0][:200]
+            checked.problems.append(f"{_name(part)}: damaged ({why}); build the dataset again")
     if checked.problems:
         return checked  # what follows would only say the same in other words
     for check in (_columns, _balance, _sources, _regions, partial(_licenses, allow_unknown)):

@@ -85,7 +85,13 @@ def hub_for_this_process(home: Path, pauses: bool = False) -> Iterator[Hub]:
 
 def environment(hub: Hub, home: Path, **more: str) -> dict[str, str]:
     """Of a process that takes `hub` for the real one."""
-    ours = {"HF_ENDPOINT": hub.url, "HF_TOKEN": hub.writer, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    ours = {
+        "HF_ENDPOINT": hub.url,
+        "HF_TOKEN": hub.writer,
+        "HF_HOME": str(home),
+        "HF_HUB_DISABLE_XET": "1",
+        "CUSET_CACHE": str(home),
+    }
     plain = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "HF_DATASETS_CACHE")}
     return {**plain, **ours, **more}
 
