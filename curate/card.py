@@ -6,6 +6,8 @@ escaped, unless it is marked as our own; the YAML at the top is written by a YAM
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,11 +130,23 @@ def _head(
         **({} if publication is None else _listing(publication)),
         "tags": ["cuda", "code", "token-annotations"],
         "configs": [  # `datasets` cannot load a table without rows
-            {"config_name": name, "data_files": f"{name}/*.parquet", **({"default": True} if name == "samples" else {})}
+            {
+                "config_name": name,
+                "data_files": f"{name}/*.parquet",
+                "description": _content(manifest, name),
+                **({"default": True} if name == "samples" else {}),
+            }
             for name, count in rows.items()
             if count
         ],
     }
+
+
+def _content(manifest: Mapping[str, Any], table: str) -> str:
+    """Says which files a table has: `datasets` keeps a copy of a folder's tables by what the head of the card says, and
+    would go on giving out that of an earlier build in the same folder."""
+    files = [(file["path"], file["sha256"]) for file in manifest["files"] if file["path"].startswith(f"{table}/")]
+    return f"content {hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]}"
 
 
 def _listing(publication: Publication) -> dict[str, Any]:

@@ -169,6 +169,7 @@ _MANIFEST: dict[str, Any] = {
     "categories": list(CATEGORIES),
     "locations": list(LOCATIONS),
     "findings": None,
+    "files": [],
 }
 
 

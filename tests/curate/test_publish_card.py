@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -187,16 +188,20 @@ assert default.column_names[0] == "sample_id"
 
 
 def test_folder_and_hub_load_alike_before_and_after_other_columns(scored: Path, plain: Path, tmp_path: Path) -> None:
+    """One folder in which one build follows the other: `datasets` must not give out its copy of the first."""
+    folder = tmp_path / "one"
     with serving() as hub:
         env = environment(hub, tmp_path, HF_DATASETS_CACHE=str(tmp_path / "cache"))
         tags = []
         with hub_for_this_process(tmp_path) as own:
             own.repositories = hub.repositories  # one state, published here and read from there
             for path in (scored, plain):
-                prepared, _ = publish(PublishConfig(path, NAME))
+                shutil.rmtree(folder, ignore_errors=True)
+                shutil.copytree(path, folder)
+                prepared, _ = publish(PublishConfig(folder, NAME))
                 tags.append(prepared.tag)
                 tables = [t for t in ("samples", "regions", "rejected") if t != "regions" or path == scored]
-                said = run_python(LOAD, env, str(path), NAME, "main", *tables)
+                said = run_python(LOAD, env, str(folder), NAME, "main", *tables)
                 wide = [line.split()[2] for line in said.splitlines() if line.startswith("samples")]
                 assert wide == ["53" if path == scored else "50"]
         said = run_python(LOAD, env, str(scored), NAME, tags[0], "samples", "regions", "rejected")
