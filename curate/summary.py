@@ -30,7 +30,8 @@ _LABEL_SETS = {"statement": "statement", "category": "sensitive"}
 def count_rows(out: Path, read: int) -> dict[str, Any]:
     """The funnel, counted from the parts that stand in `out`; raises CusetError unless it balances."""
     rejected = pl.concat(read_part(p, columns=["stage", "reason"]) for p in part_files(out / "rejected"))
-    accepted = sum(read_part(p, columns=["sample_id"]).height for p in part_files(out / "samples"))
+    samples = pl.concat(read_part(p, columns=["flags", "redactions"]) for p in part_files(out / "samples"))
+    accepted = samples.height
     by_reason = sorted(
         Counter(rejected.iter_rows()).items(), key=lambda x: (STAGE_ORDER.index(x[0][0]), -x[1], x[0][1])
     )
@@ -49,27 +50,22 @@ def count_rows(out: Path, read: int) -> dict[str, Any]:
         "rejected": len(rejected) - failed,
         "failed": failed,
         "refused": refused,
-        "marked": dict(sorted(_marks(out).items(), key=lambda x: (-x[1], x[0]))),
-        "redacted": dict(sorted(_redactions(out).items())),
+        "marked": dict(sorted(_marks(samples["flags"]).items(), key=lambda x: (-x[1], x[0]))),
+        "redacted": dict(sorted(_redactions(samples["redactions"]).items())),
     }
 
 
-def _marks(out: Path) -> Counter[str]:
+def _marks(flags: pl.Series) -> Counter[str]:
     """Accepted rows by the reason of a flag."""
-    counts: Counter[str] = Counter()
-    for part in part_files(out / "samples"):
-        flags = read_part(part, columns=["flags"])["flags"]
-        for reasons in flags.list.eval(pl.element().struct.field("reason")):
-            counts.update(set(reasons))
-    return counts
+    reasons = flags.list.eval(pl.element().struct.field("reason").unique()).explode().drop_nulls()
+    return Counter(dict(reasons.value_counts().iter_rows()))
 
 
-def _redactions(out: Path) -> Counter[str]:
+def _redactions(redactions: pl.Series) -> Counter[str]:
     """Placeholders in accepted rows by the kind of what they stand for."""
     counts: Counter[str] = Counter()
-    for part in part_files(out / "samples"):
-        for found in read_part(part, columns=["redactions"])["redactions"].explode().drop_nulls():
-            counts[found["kind"]] += found["count"]
+    for found in redactions.explode().drop_nulls():
+        counts[found["kind"]] += found["count"]
     return counts
 
 
