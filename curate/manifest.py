@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 
 from curate.card import render_card
 from curate.config import BuildConfig
 from curate.schema import FORMAT_VERSION, PUBLIC_TABLES
-from curate.store import attach_views, part_files, read_part, replace_file
+from curate.store import attach_views, part_files, replace_file, scan_parts
 from curate.summary import findings
 from curate.taxonomy import CATEGORIES, LOCATIONS
 
@@ -147,16 +148,15 @@ def manifest_tag(out: Path) -> str:
 
 def count_sources(out: Path) -> dict[str, Any]:
     """Source -> rows accepted and refused; licences and copyright lines of the accepted ones by number of rows."""
+    samples, rejected = (scan_parts(part_files(out / table)) for table in ("samples", "rejected"))
     licenses: dict[str, Counter[str | None]] = {}
+    for source, license, n in _rows_of(samples, "source", "license"):
+        licenses.setdefault(source, Counter())[license] = n
     notices: dict[str, Counter[str]] = {}
-    refused: Counter[str] = Counter()
-    for part in part_files(out / "samples"):
-        frame = read_part(part, columns=["source", "license", "attribution"])
-        for source, license, lines in frame.select("source", "license", "attribution").iter_rows():
-            licenses.setdefault(source, Counter())[license] += 1
-            notices.setdefault(source, Counter()).update(lines or ())
-    for part in part_files(out / "rejected"):
-        refused.update(read_part(part, columns=["source"])["source"])
+    lines = samples.select("source", "attribution").explode("attribution").drop_nulls("attribution")
+    for source, line, n in _rows_of(lines, "source", "attribution"):
+        notices.setdefault(source, Counter())[line] = n
+    refused = Counter(dict(_rows_of(rejected, "source")))
     rows: dict[str, Any] = {}
     for source in sorted({*refused, *licenses}):
         own, named = licenses.get(source, Counter()), notices.get(source, Counter())
@@ -167,6 +167,11 @@ def count_sources(out: Path) -> dict[str, Any]:
             "attributions": [{"notice": notice, "rows": n} for notice, n in _by_number(named)],
         }
     return rows
+
+
+def _rows_of(frame: pl.LazyFrame, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Values of these columns that occur, and how many rows have them."""
+    return frame.group_by(names).len().collect(engine="streaming").iter_rows()
 
 
 def _by_number(counts: Counter[Any]) -> list[tuple[Any, int]]:

@@ -42,6 +42,7 @@ __all__ = [
     "read_manifest",
     "read_part",
     "replace_file",
+    "scan_parts",
     "write_frame",
     "write_part",
 ]
@@ -141,6 +142,11 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
     return pl.read_parquet(
         path, columns=None if columns is None else list(columns), glob=False, hive_partitioning=False
     )
+
+
+def scan_parts(paths: Sequence[Path]) -> pl.LazyFrame:
+    """All rows of Parquet files of one table, to count in without holding them."""
+    return pl.scan_parquet(list(paths), glob=False, hive_partitioning=False)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

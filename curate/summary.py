@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from curate.console import printable
 from curate.errors import CusetError
 from curate.frames import FAILED
 from curate.stages import STAGE_ORDER
-from curate.store import ANALYSIS_WINDOW, funnel, narrow, part_files, read_part
+from curate.store import ANALYSIS_WINDOW, funnel, narrow, part_files, scan_parts
 
 __all__ = ["count_rows", "findings", "print_build", "print_findings", "print_funnel"]
 
@@ -29,44 +28,45 @@ _LABEL_SETS = {"statement": "statement", "category": "sensitive"}
 
 def count_rows(out: Path, read: int) -> dict[str, Any]:
     """The funnel, counted from the parts that stand in `out`; raises CusetError unless it balances."""
-    rejected = pl.concat(read_part(p, columns=["stage", "reason"]) for p in part_files(out / "rejected"))
-    samples = pl.concat(read_part(p, columns=["flags", "redactions"]) for p in part_files(out / "samples"))
-    accepted = samples.height
+    rejected = scan_parts(part_files(out / "rejected")).group_by("stage", "reason").len()
+    samples = scan_parts(part_files(out / "samples"))
+    accepted = samples.select(pl.len()).collect().item()
     by_reason = sorted(
-        Counter(rejected.iter_rows()).items(), key=lambda x: (STAGE_ORDER.index(x[0][0]), -x[1], x[0][1])
+        (((stage, reason), rows) for stage, reason, rows in rejected.collect(engine="streaming").iter_rows()),
+        key=lambda x: (STAGE_ORDER.index(x[0][0]), -x[1], x[0][1]),
     )
     refused: dict[str, dict[str, int]] = {}
     for (stage, reason), rows in by_reason:
         refused.setdefault(stage, {})[reason] = rows
     failed = sum(rows for (_, reason), rows in by_reason if reason == FAILED)
-    if read != accepted + len(rejected):
+    all_refused = sum(rows for _, rows in by_reason)
+    if read != accepted + all_refused:
         raise CusetError(
-            f"the build does not balance: {read} rows read, {accepted} accepted, {len(rejected)} refused;"
+            f"the build does not balance: {read} rows read, {accepted} accepted, {all_refused} refused;"
             " this is a defect of cuset"
         )
     return {
         "read": read,
         "accepted": accepted,
-        "rejected": len(rejected) - failed,
+        "rejected": all_refused - failed,
         "failed": failed,
         "refused": refused,
-        "marked": dict(sorted(_marks(samples["flags"]).items(), key=lambda x: (-x[1], x[0]))),
-        "redacted": dict(sorted(_redactions(samples["redactions"]).items())),
+        "marked": dict(sorted(_marks(samples).items(), key=lambda x: (-x[1], x[0]))),
+        "redacted": dict(sorted(_redactions(samples).items())),
     }
 
 
-def _marks(flags: pl.Series) -> Counter[str]:
+def _marks(samples: pl.LazyFrame) -> dict[str, int]:
     """Accepted rows by the reason of a flag."""
-    reasons = flags.list.eval(pl.element().struct.field("reason").unique()).explode().drop_nulls()
-    return Counter(dict(reasons.value_counts().iter_rows()))
+    reasons = pl.col("flags").list.eval(pl.element().struct.field("reason").unique())
+    marked = samples.select(reason=reasons).explode("reason").drop_nulls().group_by("reason").len()
+    return dict(marked.collect(engine="streaming").iter_rows())
 
 
-def _redactions(redactions: pl.Series) -> Counter[str]:
+def _redactions(samples: pl.LazyFrame) -> dict[str, int]:
     """Placeholders in accepted rows by the kind of what they stand for."""
-    counts: Counter[str] = Counter()
-    for found in redactions.explode().drop_nulls():
-        counts[found["kind"]] += found["count"]
-    return counts
+    found = samples.select("redactions").explode("redactions").drop_nulls().unnest("redactions")
+    return dict(found.group_by("kind").agg(pl.col("count").sum()).collect(engine="streaming").iter_rows())
 
 
 def findings(connection: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> dict[str, Any]:
