@@ -235,8 +235,7 @@ class _Build:
             left = self._not_annotated(judge)
             finished = self._annotated(judge, left) if self.cluster is None else self.cluster.annotated(list(left))
             for rows, tokens in finished:
-                self.reporter.advance(tokens=tokens)
-                self._finish(rows)
+                self._finish(rows, tokens)
         self.seconds["annotate"] = time.monotonic() - began
 
     def _not_annotated(self, judge: Judge) -> Iterator[int]:
@@ -253,10 +252,11 @@ class _Build:
             self.parts.write(number, frame)
             yield asked_of_model(frame), 0  # the tokens have been told, pass for pass
 
-    def _finish(self, rows: int) -> None:
-        """Counts the rows of a finished shard, those included whose scores no model had to give."""
+    def _finish(self, rows: int, tokens: int = 0) -> None:
+        """Counts the rows of a finished shard, those included whose scores no model had to give, and the tokens of it
+        that are not counted yet."""
         self.finished += rows
-        self.reporter.advance(rows=max(0, self.finished - self.reporter.rows))
+        self.reporter.advance(max(0, self.finished - self.reporter.rows), tokens)
 
     # -- pass 4: regions, below the mean of the whole build ---------------------------------------------------------
 
