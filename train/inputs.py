@@ -90,9 +90,6 @@ class RunConfig(ObjectiveConfig, DataConfig):
     def __post_init__(self) -> None:
         """Raises OptionError for values that cannot work."""
         DataConfig.__post_init__(self)
-        check = getattr(ObjectiveConfig, "__post_init__", None)
-        if check is not None:
-            check(self)
         check_ranges(self, _RANGES)
         if not self.data:
             raise OptionError("--data: give the folder of an annotated dataset (python -m curate.build makes one)")

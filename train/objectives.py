@@ -229,7 +229,7 @@ class Objective:
     def sample_weights(self, statistics: TokenStatistics | None, batch: Mapping[str, Any]) -> Float32[Tensor, "B"]:
         """The factor of each sample as the loss has it, w of equation (8) for cuset; 1 where there is none."""
         with torch.no_grad():
-            sample = OBJECTIVES[self.name].factors(self.config, self._tokens(statistics, batch, slice(None)))[1]
+            sample = self._factors(statistics, batch, slice(None))[1]
         return torch.ones_like(batch["sample_weight"]) if sample is None else sample
 
     def scale(self, batch: Mapping[str, Any]) -> Float32[Tensor, "N"] | None:
@@ -281,11 +281,7 @@ def make_objective(
     if region and not online and built is not None:
         check_stored_weights(config, built)
 
-    reach = definition.reach
-    if online and region:
-        reach = "sequence"
-    elif online and conf:
-        reach = "token"
+    reach: Reach = "sequence" if online and region else "token" if online and conf else definition.reach
     normalize = config.normalize or definition.normalize
     if normalize == "weights" and reach != "stored" and not (cuset_ and not conf):
         remedy = "--confidence precomputed, or " if online and conf else ""

@@ -78,5 +78,5 @@ def test_nothing_raises(text: str, spans: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize("piece", ["/*", '"', "'", 'R"(', "\\", "//", "1'", "a" * 9, "#"])
 def test_a_megabyte_of_anything_is_quick(piece: str) -> None:
     text = piece * (10**6 // len(piece))
-    with processor_time(20):
+    with processor_time(5):
         token_kinds([text], [[(0, len(text))]], np.zeros(1, int), np.array([0]), np.array([len(text)]))

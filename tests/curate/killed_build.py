@@ -27,9 +27,8 @@ def build(source: Path, out: Path, model: Path) -> None:
 def start(source: Path, out: Path, model: Path) -> BaseProcess:
     """A build that is about to read its first row."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["curate.driver", "curate.score", "transformers"]
-    )  # not this module: the server has not our path
+    # not this module: the server has not our path
+    context.set_forkserver_preload(["curate.driver", "curate.score", "transformers"])
     child = context.Process(target=build, args=(source, out, model))
     child.start()
     return child

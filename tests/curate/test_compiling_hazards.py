@@ -98,5 +98,5 @@ def test_ordinary_source(code: str) -> None:
     ],
 )
 def test_a_megabyte_of_anything_takes_no_time(piece: str) -> None:
-    with processor_time(20):
+    with processor_time(5):
         hazard(piece * (1_000_000 // len(piece)))

@@ -64,7 +64,7 @@ def test_a_compiler_that_spins_costs_its_time_and_nothing_else(worker: Worker) -
     began = time.monotonic()
     result = worker.ask([BOMB], CompileSettings(seconds=2, use_nvcc=False))
     assert (result.status, result.log) == ("timeout", "not done after 2 s")
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < 10
     assert worker.pid is None
     assert worker.ask([OK], NVRTC).status == "ok"
 
@@ -200,7 +200,7 @@ def test_an_iterator_that_is_closed_leaves_no_process(monkeypatch: pytest.Monkey
     assert len(list(tmp_path.iterdir())) == 1
     began = time.monotonic()
     results.close()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 5
     assert list(tmp_path.iterdir()) == []
 
 

@@ -265,7 +265,7 @@ def test_no_text_raises(text: str) -> None:
 
 
 def test_large_and_hostile_texts_are_quick() -> None:
-    with processor_time(60):
+    with processor_time(20):
         for text in (
             "class A" * 100_000,
             "class A:\n" + " " * 9 + "(" * 300_000,

@@ -354,5 +354,5 @@ HOSTILE = {
 def test_time_is_linear_on_hostile_text(name: str) -> None:
     parsed = parse_cuda(HOSTILE[name])
     labels = label_parsed(parsed)
-    with processor_time(20):
+    with processor_time(5):
         fingerprint([(parsed, labels)])

@@ -91,7 +91,7 @@ def test_what_spins_and_what_eats_memory_costs_its_time(write_rows: Write, model
     samples, reasons = built(
         write_rows(hostile_rows(*bad)), model_folder, tmp_path / "out", jobs=2, license="MIT", compile_seconds=4
     )
-    assert time.monotonic() - began < 120
+    assert time.monotonic() - began < 40
     assert set(reasons) == set(bad)
     assert set(reasons.values()) <= {"compile_error", "compile_timeout"}
     assert reasons["bomb"] == "compile_timeout"
@@ -100,7 +100,7 @@ def test_what_spins_and_what_eats_memory_costs_its_time(write_rows: Write, model
 
 def test_a_table_of_five_megabytes_is_cut_out_in_linear_time() -> None:
     table = TABLE.format(NUMBER * 420_000)
-    with processor_time(30):
+    with processor_time(6):
         unit = make_unit(table, "block1.cu")
     assert unit is not None
     assert unit.code == table

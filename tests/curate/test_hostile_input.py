@@ -81,7 +81,7 @@ def test_absurd_code_is_labelled_in_bounded_time(tmp_path: Path, build: Callable
     assert found[:2] == ["ok", "ok"]
     assert found[3] == "ok"
     assert found[2] in ("ok", "kernel_syntax_errors", "empty_kernel")  # its one statement is deeper than checks look
-    assert seconds < 80
+    assert seconds < 20
     lines = pl.read_parquet(tmp_path / "out" / "samples" / "*.parquet").sort(pl.col("response").str.len_chars())[-1]
     start, category = lines["char_start"][0], lines["category"][0]
     assert MANY_LINES in lines["response"][0]
@@ -142,7 +142,7 @@ def test_zip_that_expands_a_thousandfold_is_held_to_its_bounds(
     end[8:12] = count.to_bytes(2, "little") * 2
     end[12:16] = (count * len(entry)).to_bytes(4, "little")
     (tmp_path / "bomb.zip").write_bytes(data[: data.index(b"PK\x01\x02")] + entry * count + end)
-    with processor_time(20):
+    with processor_time(5):
         line = refused("--source", tmp_path / "bomb.zip", "--out", tmp_path / "out", "--model", model_folder)
         assert "expands to more than 4 GiB" in line
         assert "unpack what you need" in line

@@ -58,7 +58,7 @@ def test_a_vague_name_is_marked() -> None:
      "-" * 500, "v" * 500, "the " * 125, "x" * 5_000_000, "MIT OR " * 700_000, "( " * 1_000_000],
 )  # fmt: skip
 def test_hostile_statements_end_quickly(text: str) -> None:
-    with processor_time(8):
+    with processor_time(1):
         resolve_license(text, KERNEL, [KERNEL])
         is_allowed(text)
 
@@ -162,7 +162,7 @@ def test_a_megabyte_of_headers_is_read_in_linear_time() -> None:
         "{ // (c) 2020\n",
     ):
         code = line * (1_000_000 // len(line))
-        with processor_time(20):
+        with processor_time(4):
             resolve_license(None, code, [code])
 
 

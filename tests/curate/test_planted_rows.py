@@ -168,14 +168,15 @@ def test_near_misses_carry_no_flag_and_details_say_figures(first: Built) -> None
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize(("seed", "jobs"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_order_and_jobs_change_nothing(again: Corpus, first: Built, seed: int, jobs: int) -> None:
     """Which of two equal rows comes first is the one thing that order decides, so rows are told apart by content."""
     rows = [*NEAR, *PLANTED]
     random.Random(seed).shuffle(rows)
     content = {row.name: json.dumps([row.prompt, row.response.replace("bob@", "ann@")]) for row in rows}
     expected = sorted((content[name], reason) for name, reason in first.reasons.items())
-    built = again.build(f"shuffled-{seed}", rows, jobs=jobs, shard_rows=64)
+    built = again.build(f"shuffled-{seed}-{jobs}", rows, jobs=jobs, shard_rows=64)
     assert sorted(built.samples["sample_id"]) == sorted(first.samples["sample_id"])
     assert sorted((content[name], reason) for name, reason in built.reasons.items()) == expected
 

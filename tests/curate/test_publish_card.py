@@ -188,7 +188,6 @@ assert default.column_names[0] == "sample_id"
 
 
 def test_folder_and_hub_load_alike_before_and_after_other_columns(scored: Path, plain: Path, tmp_path: Path) -> None:
-    """One folder in which one build follows the other: `datasets` must not give out its copy of the first."""
     folder = tmp_path / "one"
     with serving() as hub:
         env = environment(hub, tmp_path, HF_DATASETS_CACHE=str(tmp_path / "cache"))
@@ -206,3 +205,14 @@ def test_folder_and_hub_load_alike_before_and_after_other_columns(scored: Path, 
                 assert wide == ["53" if path == scored else "50"]
         said = run_python(LOAD, env, str(scored), NAME, tags[0], "samples", "regions", "rejected")
         assert said.startswith("samples 4 53")
+
+
+def test_a_build_over_another_is_loaded_as_it_is(model_folder: Path, tmp_path: Path) -> None:
+    """`datasets` must not give out the copy that it keeps of the one before, whose tables and columns are the same."""
+    from datasets import load_dataset
+
+    for n in range(2):
+        rows = [pair(10 * n + k, license="MIT") for k in range(2)]
+        path = build(model_folder, tmp_path / "out", rows, overwrite=True)
+        loaded = load_dataset(str(path), "samples", cache_dir=str(tmp_path / "cache"))["train"]
+        assert loaded["prompt"] == [row["prompt"] for row in rows]

@@ -202,6 +202,7 @@ BAD: dict[str, tuple[Callable[[Hub], dict[str, str] | None], str]] = {
     ),
     "offline": (lambda hub: {"HF_HUB_OFFLINE": "1"}, "switched off by HF_HUB_OFFLINE"),
     "nobody listens": (lambda hub: {"HF_ENDPOINT": "http://127.0.0.1:9"}, "cannot be reached"),
+    "no such name": (lambda hub: {"HF_ENDPOINT": "http://nowhere.invalid"}, "cannot be reached"),
     "no address": (lambda hub: {"HF_ENDPOINT": "huggingface.co"}, "HF_ENDPOINT is no address of a Hub"),
 }
 

@@ -73,7 +73,7 @@ def test_a_part_with_a_secret_is_never_taken_for_clean(copy: Path, looks: list[P
 def test_files_that_are_not_those_of_the_manifest_are_not_kept(copy: Path, looks: list[Path]) -> None:
     part = next((copy / "samples").glob("*.parquet"))
     whole = part.read_bytes()
-    pl.read_parquet(part).with_columns(prompt=pl.lit(TOKEN)).write_parquet(part)
+    pl.read_parquet(part).with_columns(prompt=pl.lit("clean, but another")).write_parquet(part)
     assert checked(copy)[0]
     part.write_bytes(whole)
     looks.clear()

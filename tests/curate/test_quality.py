@@ -72,5 +72,5 @@ def test_nothing_to_measure() -> None:
 @pytest.mark.parametrize("hostile", ["{" * 10_000, "{1," * 5_000, "//" * 100_000, "\n" * 300_000, "a" * 200_000])
 def test_hostile_text_is_measured_in_linear_time(hostile: str) -> None:
     parsed = [parse_cuda(LINE + hostile)]
-    with processor_time(10):
+    with processor_time(2):
         measure_quality(hostile, extract_cuda(fenced(LINE)), parsed)
