@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int32, Int64, UInt8
+from jaxtyping import Bool, Int32, Int64, UInt8, UInt16
 from numpy import ndarray as Array
 
 from curate.extract import CodeBlock
@@ -76,23 +76,29 @@ def _solid(text: str) -> Bool[Array, "n"]:
     return ~_SPACES[np.minimum(points, len(_SPACES) - 1)]
 
 
-def _majority(values: UInt8[Array, "n"], start: Int64[Array, "T"], end: Int64[Array, "T"]) -> UInt8[Array, "T"]:
-    """The value that most of `values[start:end]` have, 0 of none; one above 0 wins a tie against 0, the smaller one
-    among those above."""
-    out = np.zeros(len(start), np.uint8)
-    some = np.flatnonzero(end > start)
-    out[some] = values[start[some]]
-    changes = np.concatenate([[0, 0], np.cumsum(values[1:] != values[:-1])])  # before character i
-    mixed = some[changes[end[some]] != changes[start[some] + 1]]
-    first, last = start[mixed], end[mixed]
-    best, most = np.zeros(len(mixed), np.uint8), np.zeros(len(mixed), np.int64)
-    for value in np.unique(values)[::-1]:  # 0 comes last, and has to win
-        places = np.flatnonzero(values == value)
-        count = np.searchsorted(places, last) - np.searchsorted(places, first)
-        wins = count > most if value == 0 else (count > 0) & (count >= most)
-        best[wins], most[wins] = value, count[wins]
-    out[mixed] = best
-    return out
+_FIELDS = ("category", "location", "statement", "in_code")
+"""The labels that a token takes from most of its characters; their values are below 16."""
+_SHIFTS = 4 * np.arange(len(_FIELDS), dtype=np.uint16)[:, None]
+
+
+def _packed(labels: CharLabels) -> UInt16[Array, "n"]:
+    """All labels of a character as one number, so that one comparison tells whether any of them differs."""
+    return np.bitwise_or.reduce([getattr(labels, name) << shift for name, shift in zip(_FIELDS, _SHIFTS, strict=True)])
+
+
+def _unpacked(packed: UInt16[Array, "k"]) -> Int64[Array, "4 k"]:
+    return (packed >> _SHIFTS & 15).astype(np.int64)
+
+
+def _majority(values: Int64[Array, "4 k"], token: Int64[Array, "k"], tokens: int) -> Int64[Array, "4 tokens"]:
+    """The most frequent of the values of each token, field by field; one above 0 wins a tie against 0, the smaller one
+    among those above.
+    """
+    fields = np.arange(len(values))[:, None]
+    counts = np.bincount((((fields * tokens + token) << 4) + values).ravel(), minlength=len(values) * tokens << 4)
+    counts = counts.reshape(len(values), tokens, 16)
+    best = counts[:, :, 1:].argmax(axis=2) + 1  # the first of equals
+    return np.where(np.take_along_axis(counts, best[:, :, None], 2)[:, :, 0] >= counts[:, :, 0], best, 0)
 
 
 def _least(values: UInt8[Array, "n"], start: Int64[Array, "T"], end: Int64[Array, "T"]) -> UInt8[Array, "T"]:
@@ -111,21 +117,30 @@ def token_labels(
     """The label of a token is that of most of its characters, white space left out unless there is nothing else.
 
     A tie goes to the labelled side: `;` glued to `threadIdx.x` is sensitive. Tokens of the template (-1) are neutral.
-    `index_distance` is the smallest of the token's characters. Linear in characters and tokens, up to a binary search
-    for tokens of several labels.
+    `index_distance` is the smallest of the token's characters. Linear in characters and tokens.
     """
     start, end = char_start.astype(np.int64).clip(0), char_end.astype(np.int64).clip(0)
-    solid = _solid(response)
-    # A token counts among the solid characters, numbered by themselves, or where it holds none among all, which follow.
-    chosen = np.concatenate([np.flatnonzero(solid), np.arange(len(response))])
-    position = np.concatenate([[0], np.cumsum(solid)])
-    blank = position[start] == position[end]
-    first = np.where(blank, position[-1] + start, position[start])
-    last = np.where(blank, position[-1] + end, position[end])
+    tokens, widths = len(start), (end - start).clip(0)
+    # the characters of all tokens, and which token each is of
+    token = np.repeat(np.arange(tokens), widths)
+    char = np.arange(len(token)) + np.repeat(start - np.cumsum(widths) + widths, widths)
+    solid = _solid(response)[char]
+    counts = solid | (np.bincount(token[solid], minlength=tokens) == 0)[token]
+    token, packed = token[counts], _packed(labels)[char[counts]]
+    found = np.zeros(tokens, np.uint16)
+    found[token] = packed
+    mixed = np.zeros(tokens, bool)
+    mixed[token[packed != found[token]]] = True
+    labels_of = _unpacked(found)
+    if mixed.any():
+        inside = mixed[token]
+        number = np.cumsum(mixed) - 1  # of a mixed token among the mixed
+        labels_of[:, mixed] = _majority(_unpacked(packed[inside]), number[token[inside]], int(mixed.sum()))
+    category, location, statement, in_code = labels_of.astype(np.uint8)
     return TokenLabels(
-        category=_majority(labels.category[chosen], first, last),
-        statement=_majority(labels.statement.view(np.uint8)[chosen], first, last).astype(bool),
+        category=category,
+        statement=statement.astype(bool),
         index_distance=_least(labels.index_distance, start, end),
-        location=_majority(labels.location[chosen], first, last),
-        in_code=_majority(labels.in_code.view(np.uint8)[chosen], first, last).astype(bool),
+        location=location,
+        in_code=in_code.astype(bool),
     )

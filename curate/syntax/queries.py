@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from numpy import ndarray as Array
 from tree_sitter import Node, Query, QueryCursor
 
 from curate.syntax.parse import Parsed, SyntaxTree, language
+from curate.syntax.patterns import Shape, shapes
 from curate.taxonomy import CATEGORIES
 
 __all__ = ["DEVICE_ONLY", "QUERY_FOLDER", "Captured", "capture", "query_files"]
@@ -57,9 +59,28 @@ def query_files() -> dict[str, Path]:
     return {name: paths[name] for name in (*CATEGORIES[1:], "structure")}
 
 
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """The shapes in two queries: those that ask for a single node, and the others."""
+
+    nodes: list[Shape]
+    node_query: Query
+    others: list[Shape]
+    query: Query
+    plain: list[str | None]
+    """The name of the only capture of a shape that always has it."""
+
+
 @cache
-def _query() -> Query:
-    return Query(language(), "\n".join(path.read_text(encoding="utf-8") for path in query_files().values()))
+def _plan() -> _Plan:
+    found = shapes([path.read_text(encoding="utf-8") for path in query_files().values()])
+    nodes, others = [s for s in found if s.is_node], [s for s in found if not s.is_node]
+    single = [shape.text.removesuffix("c0") + str(number) for number, shape in enumerate(nodes)]
+    return _Plan(
+        nodes, Query(language(), "\n".join(single)),
+        others, Query(language(), "\n".join(shape.text for shape in others)),
+        [s.always[0][0] if s.captures == ("c0",) and len(s.always) == 1 and not s.rules else None for s in others],
+    )  # fmt: skip
 
 
 def capture(parsed: Parsed) -> list[Captured]:
@@ -92,29 +113,58 @@ def _no_collection() -> Iterator[None]:
 
 
 def _capture(trees: tuple[SyntaxTree, ...]) -> Captured:
-    spans: dict[str, list[tuple[int, int]]] = {}
-    functions: dict[str, list[tuple[int, int, Node]]] = {}
+    spans: defaultdict[str, list[Int64[Array, "k 2"]]] = defaultdict(list)
+    functions: defaultdict[str, list[tuple[int, int, Node]]] = defaultdict(list)
     for tree in trees:
-        shift, first, last = tree.shift, tree.start, tree.end
-        cursor = QueryCursor(_query(), match_limit=MAX_OPEN_MATCHES)
-        cursor.set_max_start_depth(MAX_TREE_DEPTH)
-        # `matches`, not `captures`: the latter puts captures in source order, and what is inside a long function
-        # would queue behind it
-        for _, match in cursor.matches(tree.root):
-            for name, nodes in match.items():
-                if name[0] == "_":  # serves a predicate only
-                    continue
-                for node in nodes:
-                    start, end = node.byte_range
-                    start += shift
-                    if start < first:
-                        continue
-                    end = min(end + shift, last)  # a macro's last statement ends at the semicolon that was lent to it
-                    if name == "binary":
-                        operator = node.child_by_field_name("operator")
-                        name = "arithmetic" if operator is not None and operator.type in _ARITHMETIC else "carry"
-                    if start < end or name == "missing":
-                        spans.setdefault(name, []).append((start, end))
-                    if name in _FUNCTIONS:
-                        functions.setdefault(name, []).append((start, end, node))
-    return Captured({name: np.array(found, np.int64).reshape(-1, 2) for name, found in spans.items()}, functions)
+        found = _nodes(tree.root)
+        ranges = [node.byte_range for nodes in found.values() for node in nodes]
+        both = np.array(ranges, np.int64).reshape(-1, 2) + tree.shift
+        # a macro's last statement ends at the semicolon that was lent to it
+        np.minimum(both[:, 1], tree.end, out=both[:, 1])
+        inside, some = both[:, 0] >= tree.start, both[:, 0] < both[:, 1]
+        first = 0
+        for name, nodes in found.items():
+            part = slice(first, first := first + len(nodes))
+            kept = inside[part] if name == "missing" else inside[part] & some[part]
+            spans[name].append(both[part][kept])
+            if name in _FUNCTIONS:
+                those = zip(both[part].tolist(), nodes, inside[part].tolist(), strict=True)
+                functions[name] += [(*span, node) for span, node, own in those if own]
+    return Captured({name: np.concatenate(found) for name, found in spans.items()}, dict(functions))
+
+
+def _nodes(root: Node) -> dict[str, list[Node]]:
+    """What the queries capture below a node, by capture name."""
+    plan = _plan()
+    found: defaultdict[str, list[Node]] = defaultdict(list)
+    for number, nodes in _cursor(plan.node_query).captures(root).items():
+        shape = plan.nodes[int(number)]
+        for (name,) in shape.always:
+            found[name] += nodes
+        if shape.rules:
+            for node in nodes:
+                for (name,) in shape.names_of(node.text or b""):
+                    found[name].append(node)
+    # `matches`, not `captures`: the latter puts captures in source order, and what is inside a long function would
+    # queue behind it. A single node waits for nothing.
+    for position, match in _cursor(plan.query).matches(root):
+        if name := plan.plain[position]:
+            found[name] += match["c0"]
+            continue
+        shape = plan.others[position]
+        held = shape.always
+        if shape.rules:
+            held = held + shape.names_of(*[match[capture][0].text or b"" for capture in shape.tested])
+        for names in held:
+            for name, capture in zip(names, shape.captures, strict=True):
+                found[name] += match[capture]
+    for node in found.pop("binary", ()):
+        operator = node.child_by_field_name("operator")
+        found["arithmetic" if operator is not None and operator.type in _ARITHMETIC else "carry"].append(node)
+    return found
+
+
+def _cursor(query: Query) -> QueryCursor:
+    cursor = QueryCursor(query, match_limit=MAX_OPEN_MATCHES)
+    cursor.set_max_start_depth(MAX_TREE_DEPTH)
+    return cursor
