@@ -7,7 +7,7 @@ from jaxtyping import Bool
 from numpy import ndarray as Array
 
 from curate.extract.fences import Fence, fences
-from curate.extract.language import ENOUGH, Code, has_cuda, language_of
+from curate.extract.language import CPP_HEADS, ENOUGH, Code, has_cuda, language_of
 from curate.extract.python_strings import cuda_strings
 from curate.extract.thinking import blanked, thought_ranges
 from curate.extract.types import CodeBlock
@@ -29,19 +29,7 @@ _UNKNOWN_TAGS = frozenset(
 )
 """Tags that say nothing about the language: the content decides. Any other tag names another language."""
 _MAX_NESTING = 4
-_CPP_HEADS = (
-    "/*",
-    "//",
-    "#include",
-    "#pragma",
-    "#ifndef",
-    "#define",
-    "template",
-    "extern ",
-    "__global__",
-    "__device__",
-)
-_CODE_HEADS = (*_CPP_HEADS, '"""', "import ", "from ")
+_CODE_HEADS = (*CPP_HEADS, '"""', "import ", "from ")
 _CLEAN = 0.95
 """The share that the grammar must understand before an answer with fences is taken for one source file."""
 _MOSTLY = 0.9
@@ -69,7 +57,7 @@ def _of_visible(text: str) -> list[CodeBlock]:
     begins_as_code = text.lstrip().startswith(_CODE_HEADS)
     if not fenced:
         found = _of_whole(text, ENOUGH if begins_as_code else _MOSTLY)
-        if not found and text.lstrip().startswith(_CPP_HEADS) and has_cuda(text):
+        if not found and text.lstrip().startswith(CPP_HEADS) and has_cuda(text):
             return [CodeBlock("whole", "", 0, len(text), text)]  # code so broken that its filters should see it
         return found
     if begins_as_code and (whole := _of_whole(text, _CLEAN)):

@@ -11,7 +11,7 @@ import tree_sitter_cuda
 import tree_sitter_python
 from tree_sitter import Language, Node, Parser, Tree
 
-__all__ = ["ENOUGH", "Code", "has_cuda", "language_of", "parse_cuda", "parse_python", "preorder", "understood"]
+__all__ = ["CPP_HEADS", "ENOUGH", "Code", "has_cuda", "language_of", "parse_cuda", "parse_python", "preorder", "understood"]
 
 Code = Literal["cuda", "python"]
 
@@ -162,17 +162,29 @@ def understood(tree: Tree, code: Code) -> float:
 _PARSE: dict[Code, Callable[[str], Tree]] = {"cuda": parse_cuda, "python": parse_python}
 _CLEARLY = 0.2
 """How much more the other grammar must understand before it overrules a hint."""
+CPP_HEADS = (
+    "/*", "//", "#include", "#pragma", "#ifndef", "#define", "template", "extern ", "__global__", "__device__",
+)  # fmt: skip
+"""How a file of C++ begins, and none of Python."""
+_TRIPLE_QUOTES = ('"""', "'''")
 
 
 def language_of(text: str, hint: Code | None = None, enough: float = ENOUGH) -> Code | None:
     """The language whose grammar understands more of the text; None where neither understands `enough` of it.
 
-    A `hint` (what the fence says) holds unless the other grammar does clearly better.
+    A `hint` (what the fence says) holds unless the other grammar does clearly better. Text that begins as C++ does needs
+    no more than the hint; and a CUDA construct in the tree of C++ is as good as a hint, where no quotes of Python's can
+    be around it.
     """
     if not text.strip():
         return None
+    if hint == "cuda" and text.lstrip().startswith(CPP_HEADS):
+        return hint
     first: Code = hint or "cuda"
-    share = understood(_PARSE[first](text), first)
+    tree = _PARSE[first](text)
+    share = understood(tree, first)
+    if hint is None and share >= enough and not any(quotes in text for quotes in _TRIPLE_QUOTES) and _holds_cuda(tree):
+        hint = "cuda"
     # Where no share of the other grammar (1 at most) could change the answer, it is not asked: a grammar spends most of
     # its time on the repair of what is not its language.
     if share >= enough and (1.0 - share < _CLEARLY if hint else share == 1.0):
@@ -190,7 +202,11 @@ def has_cuda(text: str) -> bool:
     if not any(word in text for word in _CUDA_WORDS):
         return False
     tree = parse_cuda(text)
-    return understood(tree, "cuda") >= ENOUGH and any(_is_cuda(node) for node, _ in preorder(tree.root_node))
+    return understood(tree, "cuda") >= ENOUGH and _holds_cuda(tree)
+
+
+def _holds_cuda(tree: Tree) -> bool:
+    return any(_is_cuda(node) for node, _ in preorder(tree.root_node))
 
 
 def _is_cuda(node: Node) -> bool:

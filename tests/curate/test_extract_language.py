@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.extract import language
-from curate.extract.language import ENOUGH, Code, language_of, parse_cuda, parse_python, understood
+from curate.extract.language import CPP_HEADS, ENOUGH, Code, has_cuda, language_of, parse_cuda, parse_python, understood
 
 LINES = (
     "__global__ void f(float *a) { a[threadIdx.x] = 1; }", "f<<<1, 32>>>(a);", "int x = 1;", "x = 1", "import torch",
@@ -20,6 +20,10 @@ def by_both(text: str, hint: Code | None, enough: float) -> Code | None:
     """The rule, with both grammars asked every time."""
     if not text.strip():
         return None
+    if hint == "cuda" and text.lstrip().startswith(CPP_HEADS):
+        return hint
+    if hint is None and has_cuda(text) and '"""' not in text and understood(parse_cuda(text), "cuda") >= enough:
+        hint = "cuda"
     shares: dict[Code, float] = {
         "cuda": understood(parse_cuda(text), "cuda"),
         "python": understood(parse_python(text), "python"),
