@@ -27,7 +27,7 @@ from curate.syntax.defuse import Flow, trace
 from curate.syntax.functions import Functions, find_functions, merge
 from curate.syntax.locations import paint_locations
 from curate.syntax.parse import Parsed, parse_cuda
-from curate.syntax.queries import DEVICE_ONLY, Captured, capture
+from curate.syntax.queries import DEVICE_ONLY, Captured, capture, no_collection
 from curate.syntax.statements import paint_statements
 from curate.syntax.types import CodeLabels
 from curate.taxonomy import CATEGORIES, NOT_DERIVED, Category
@@ -43,6 +43,7 @@ def label(code: str) -> CodeLabels:
     return label_parsed(parse_cuda(code))
 
 
+@no_collection()
 def label_parsed(parsed: Parsed) -> CodeLabels:
     """`label` of a text that is parsed already."""
     captured = capture(parsed)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from curate.syntax.parse import Parsed, SyntaxTree, language
 from curate.syntax.patterns import Shape, shapes
 from curate.taxonomy import CATEGORIES
 
-__all__ = ["DEVICE_ONLY", "QUERY_FOLDER", "Captured", "capture", "query_files"]
+__all__ = ["DEVICE_ONLY", "QUERY_FOLDER", "Captured", "capture", "no_collection", "query_files"]
 
 QUERY_FOLDER = Path(__file__).parent.parent / "queries"
 DEVICE_ONLY = ".device"
@@ -37,6 +38,8 @@ MAX_OPEN_MATCHES = 256
 """Begun and unfinished matches that are kept; the outermost is given up first. A chain of a thousand method calls holds
 some for every link, and each node is compared with all of them.
 """
+
+_PORTION = 1 << 16  # bytes
 
 _EMPTY = np.empty((0, 2), np.int64)
 
@@ -87,7 +90,7 @@ def capture(parsed: Parsed) -> list[Captured]:
     """Runs all queries over the main tree, and over all macro bodies together; the second is left out when there are
     none.
     """
-    with _no_collection():
+    with no_collection():
         parts = [_capture((parsed.main,))]
         if parsed.macros:
             parts.append(_capture(parsed.macros))
@@ -99,9 +102,9 @@ def capture(parsed: Parsed) -> list[Captured]:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Matches are hundreds of thousands of small objects without a cycle; looking for cycles among them takes two
-    thirds of the time.
+def no_collection() -> Iterator[None]:
+    """Nodes, matches and values are hundreds of thousands of small objects without a cycle; looking for cycles among
+    them takes longer than all else.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -116,25 +119,38 @@ def _capture(trees: tuple[SyntaxTree, ...]) -> Captured:
     spans: defaultdict[str, list[Int64[Array, "k 2"]]] = defaultdict(list)
     functions: defaultdict[str, list[tuple[int, int, Node]]] = defaultdict(list)
     for tree in trees:
-        found = _nodes(tree.root)
-        ranges = [node.byte_range for nodes in found.values() for node in nodes]
-        both = np.array(ranges, np.int64).reshape(-1, 2) + tree.shift
+        ranges: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for root in _portions(tree.root):
+            for name, nodes in _nodes(root).items():
+                ranges[name] += [node.byte_range for node in nodes]
+                if name in _FUNCTIONS:
+                    shifted = ((node.start_byte + tree.shift, node.end_byte + tree.shift, node) for node in nodes)
+                    functions[name] += [(s, min(e, tree.end), node) for s, e, node in shifted if s >= tree.start]
+        flat = chain.from_iterable(chain.from_iterable(ranges.values()))
+        both = np.fromiter(flat, np.int64).reshape(-1, 2) + tree.shift
         # a macro's last statement ends at the semicolon that was lent to it
         np.minimum(both[:, 1], tree.end, out=both[:, 1])
         inside, some = both[:, 0] >= tree.start, both[:, 0] < both[:, 1]
         first = 0
-        for name, nodes in found.items():
-            part = slice(first, first := first + len(nodes))
+        for name, found in ranges.items():
+            part = slice(first, first := first + len(found))
             kept = inside[part] if name == "missing" else inside[part] & some[part]
-            spans[name].append(both[part][kept])
-            if name in _FUNCTIONS:
-                those = zip(both[part].tolist(), nodes, inside[part].tolist(), strict=True)
-                functions[name] += [(*span, node) for span, node, own in those if own]
-    return Captured({name: np.concatenate(found) for name, found in spans.items()}, dict(functions))
+            spans[name].append(both[part] if kept.all() else both[part][kept])
+    return Captured(
+        {name: found[0] if len(found) == 1 else np.concatenate(found) for name, found in spans.items()}, dict(functions)
+    )
+
+
+def _portions(root: Node) -> Sequence[Node]:
+    """The tree, a large one as its top-level nodes: what is captured of a portion is let go before the next, while it
+    is still in the processor's cache. No pattern asks for the root, or for two of its children.
+    """
+    large = root.end_byte - root.start_byte > _PORTION and root.type == "translation_unit"
+    return root.children if large else [root]
 
 
 def _nodes(root: Node) -> dict[str, list[Node]]:
-    """What the queries capture below a node, by capture name."""
+    """What the queries capture in a tree, by capture name."""
     plan = _plan()
     found: defaultdict[str, list[Node]] = defaultdict(list)
     for number, nodes in _cursor(plan.node_query).captures(root).items():
