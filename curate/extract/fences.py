@@ -17,6 +17,7 @@ from dataclasses import dataclass
 __all__ = ["Fence", "fences"]
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_MARK = re.compile("```|~~~")
 _QUOTE = re.compile(r"[ \t]*(?:>[ \t]?)+")
 _OPEN = re.compile(r"[ \t]*(?:(?:[-+]|\d{1,9}[.)])[ \t]+)?(?P<fence>`{3,}|~{3,})(?P<info>[^\r\n]*)")
 _CLOSE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?:\r\n|\r|\n|\Z)")
@@ -24,7 +25,8 @@ _CLOSE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?:\r\n|\r|\n|\Z)")
 
 @dataclass(frozen=True)
 class Fence:
-    """A fenced block: `info` as written, and the (start, end) characters of its lines, block-quote markers left out."""
+    """A fenced block: `info` as written, and the (start, end) characters of its text: of each line where it is quoted, to
+    leave the markers out, and else of any number of lines."""
 
     info: str
     lines: tuple[tuple[int, int], ...]
@@ -51,6 +53,14 @@ def fences(text: str, start: int = 0, end: int | None = None) -> Iterator[Fence]
     lines: list[tuple[int, int]] = []
     at = start
     while at < end:
+        if opening is None or not quoted:  # a line without a mark opens and closes nothing
+            mark = _MARK.search(text, at, end)
+            line = end if mark is None else max(text.rfind(stop, at, mark.start()) + 1 for stop in "\r\n")
+            if line > at:
+                if opening is not None:
+                    lines.append((at, line))
+                at = line
+                continue
         found = _LINE.match(text, at, end)
         stop = found.end() if found is not None else end
         if opening is None:
