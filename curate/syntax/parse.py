@@ -67,6 +67,12 @@ def language() -> Language:
 
 
 @cache
+def _parser() -> Parser:
+    """One parser for all texts: it keeps its memory from one to the next."""
+    return Parser(language())
+
+
+@cache
 def _define_query() -> Query:
     return Query(language(), "(preproc_def value: (_) @body) (preproc_function_def value: (_) @body)")
 
@@ -83,14 +89,21 @@ _HOLDS_CODE = re.compile(rb"[({\[.=]|__\w|\bdim3\b|\bhalf2?\b|\b\w+[1-4]\b")
 
 def parse_cuda(code: str) -> Parsed:
     """Parses a text; never raises, whatever the text. Time and memory are linear in its length."""
-    data = _LONE_SURROGATE.sub("\ufffd", code).encode()
+    data = _utf8(code)
     ascii_only = len(data) == len(code)
     leads = None if ascii_only else np.flatnonzero((np.frombuffer(data, np.uint8) & 0xC0) != 0x80)
     data, blanks = normalise(data)
-    parser = Parser(language())
+    parser = _parser()
     main = SyntaxTree(parser.parse(data).root_node, 0, 0, len(data))
     macros = tuple(_macros(parser, data, main.root))
     return Parsed(code, data, blanks, main, macros, leads)
+
+
+def _utf8(code: str) -> bytes:
+    try:
+        return code.encode()
+    except UnicodeEncodeError:
+        return _LONE_SURROGATE.sub("\ufffd", code).encode()
 
 
 def _macros(parser: Parser, data: bytes, root: Node) -> Iterator[SyntaxTree]:

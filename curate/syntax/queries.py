@@ -158,8 +158,10 @@ def _nodes(root: Node) -> dict[str, list[Node]]:
         for (name,) in shape.always:
             found[name] += nodes
         if shape.rules:
-            for node in nodes:
-                for (name,) in shape.names_of(node.text or b""):
+            texts = [node.text or b"" for node in nodes]
+            held = {text: names for text in set(texts) if (names := shape.names_of(text))}
+            for node, text in zip(nodes, texts, strict=True) if held else ():
+                for (name,) in held.get(text, ()):
                     found[name].append(node)
     # `matches`, not `captures`: the latter puts captures in source order, and what is inside a long function would
     # queue behind it. A single node waits for nothing.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -30,6 +31,9 @@ _KINDS = [
     _VALUE, _DEFINE, _OBJECT, _MARK_MEMORY, _MARK_LAUNCH, _ARITHMETIC, _CARRY, _DECLARED, _POINTER, _ARRAY,
     _PARAMETER, _ASSIGNED, _ASSIGNED_FIELD, _BUILTIN, _BLOCK, _USE,
 ) = range(len(_KINDS))  # fmt: skip
+
+_NAMING = (_DECLARED, _POINTER, _ARRAY, _PARAMETER, _ASSIGNED)
+_KIND_BITS = (len(_KINDS) - 1).bit_length()
 
 _COUNTS = frozenset(
     b"auto bool char short int long unsigned signed size_t ssize_t ptrdiff_t uint dim3 cudaLaunchConfig_t "
@@ -161,7 +165,7 @@ class Sweep:
                     stack.append((end, len(self.statements) - 1, None, None, None, None, -1))
                 count_type = False
             elif kind == _TYPE:
-                count_type = all(word in _COUNTS for word in _words(data[start : min(end, start + 64)]))
+                count_type = _is_count(data[start : min(end, start + 64)])
             elif kind == _DEFINE:
                 definition = Value(start, end, statement)
                 self.values.append(definition)
@@ -235,21 +239,28 @@ class Sweep:
                 waived_block = (start, end)
 
 
-def _words(name: bytes) -> list[bytes]:
-    return name.replace(b"std::", b"").split()
+@lru_cache(1 << 12)
+def _is_count(type_name: bytes) -> bool:
+    return all(word in _COUNTS for word in type_name.replace(b"std::", b"").split())
 
 
-def _events(captured: Captured) -> Iterable[tuple[int, int, int]]:
-    """Captured nodes as (start, end, kind), outer before inner."""
+def _events(data: bytes, captured: Captured) -> Iterable[tuple[int, int, int]]:
+    """Captured nodes as (start, end, kind), outer before inner; without the names that nothing here declares."""
     spans = [captured[name] for name in _KINDS]
-    kinds = np.repeat(np.arange(len(_KINDS)), [len(span) for span in spans])
+    known = {data[start:end] for kind in _NAMING for start, end in spans[kind].tolist()}
+    spans[_USE] = spans[_USE][[data[start:end] in known for start, end in spans[_USE].tolist()]]
     both = np.concatenate(spans)
-    order = np.lexsort((kinds, -both[:, 1], both[:, 0]))
-    return zip(both[order, 0].tolist(), both[order, 1].tolist(), kinds[order].tolist(), strict=True)
+    kinds = np.repeat(np.arange(len(_KINDS)), [len(span) for span in spans])
+    # one number to sort by start, then by end from behind, then by kind
+    size = len(data) + 1
+    keys = np.sort(((both[:, 0] * size + (size - both[:, 1])) << _KIND_BITS) + kinds)
+    starts, ends = np.divmod(keys >> _KIND_BITS, size)
+    kinds = keys & (1 << _KIND_BITS) - 1
+    return zip(starts.tolist(), (size - ends).tolist(), kinds.tolist(), strict=True)
 
 
 def sweep(data: bytes, captured: Captured) -> Sweep:
     """The sweep over the captures of one tree; offsets are bytes of the file `data`."""
     found = Sweep(data)
-    found.run(_events(captured))
+    found.run(_events(data, captured))
     return found
