@@ -68,7 +68,8 @@ def label_parsed(parsed: Parsed) -> CodeLabels:
         kernels=tuple(name for _, name in functions.kernels),
         device_functions=tuple(name for _, name in functions.device),
         launches=sum(
-            len(np.unique(np.concatenate([p["launch_chevrons"], p["launch_call"]]), axis=0)) for p in captured
+            len({(start, end) for name in ("launch_chevrons", "launch_call") for start, end in part[name].tolist()})
+            for part in captured
         ),
         error_bytes=errors,
         kernel_bytes=kernel_bytes,
@@ -157,7 +158,7 @@ def _errors(captured: list[Captured], functions: Functions) -> tuple[int, int]:
     wrong = [(int(s), int(e)) for part in captured for s, e in part["error"]]
     wrong += [(int(s), int(s) + 1) for part in captured for s, _ in part["missing"]]
     errors = merge(wrong + list(functions.broken))
-    total = sum(_overlap(errors, int(start), int(end)) for start, end in kernels)
+    total = sum(_overlap(errors, int(start), int(end)) for start, end in kernels) if len(errors) else 0
     return total, int((kernels[:, 1] - kernels[:, 0]).sum())
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 
 import numpy as np
@@ -130,12 +130,15 @@ def _capture(trees: tuple[SyntaxTree, ...]) -> Captured:
         both = np.fromiter(flat, np.int64).reshape(-1, 2) + tree.shift
         # a macro's last statement ends at the semicolon that was lent to it
         np.minimum(both[:, 1], tree.end, out=both[:, 1])
-        inside, some = both[:, 0] >= tree.start, both[:, 0] < both[:, 1]
-        first = 0
-        for name, found in ranges.items():
-            part = slice(first, first := first + len(found))
-            kept = inside[part] if name == "missing" else inside[part] & some[part]
-            spans[name].append(both[part] if kept.all() else both[part][kept])
+        bounds = list(accumulate(map(len, ranges.values()), initial=0))
+        own = (both[:, 0] >= tree.start) & (both[:, 0] < both[:, 1])
+        if not own.all():
+            for name, first, last in zip(ranges, bounds, bounds[1:], strict=False):
+                if name == "missing":  # has no width
+                    own[first:last] = both[first:last, 0] >= tree.start
+            both, bounds = both[own], np.concatenate([[0], np.cumsum(own)])[bounds].tolist()
+        for name, first, last in zip(ranges, bounds, bounds[1:], strict=False):
+            spans[name].append(both[first:last])
     return Captured(
         {name: found[0] if len(found) == 1 else np.concatenate(found) for name, found in spans.items()}, dict(functions)
     )
