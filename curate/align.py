@@ -120,23 +120,20 @@ def token_labels(
     `index_distance` is the smallest of the token's characters. Linear in characters and tokens.
     """
     start, end = char_start.astype(np.int64).clip(0), char_end.astype(np.int64).clip(0)
-    tokens, widths = len(start), (end - start).clip(0)
-    # the characters of all tokens, and which token each is of
-    token = np.repeat(np.arange(tokens), widths)
-    char = np.arange(len(token)) + np.repeat(start - np.cumsum(widths) + widths, widths)
-    solid = _solid(response)[char]
-    counts = solid | (np.bincount(token[solid], minlength=tokens) == 0)[token]
-    token, packed = token[counts], _packed(labels)[char[counts]]
-    found = np.zeros(tokens, np.uint16)
-    found[token] = packed
-    mixed = np.zeros(tokens, bool)
-    mixed[token[packed != found[token]]] = True
-    labels_of = _unpacked(found)
-    if mixed.any():
-        inside = mixed[token]
-        number = np.cumsum(mixed) - 1  # of a mixed token among the mixed
-        labels_of[:, mixed] = _majority(_unpacked(packed[inside]), number[token[inside]], int(mixed.sum()))
-    category, location, statement, in_code = labels_of.astype(np.uint8)
+    some = end > start
+    packed = np.append(_packed(labels), np.uint16(0))  # an empty token may stand at the end
+    taken = _unpacked(np.where(some, packed[start], 0))
+    changes = np.concatenate([[0], np.cumsum(packed[1:] != packed[:-1])])  # between the first character and this one
+    mixed = np.flatnonzero(some & (changes[end - 1] > changes[start]))
+    if len(mixed):
+        # their characters, and which of these tokens each is of
+        widths = (end - start)[mixed]
+        token = np.repeat(np.arange(len(mixed)), widths)
+        char = np.arange(len(token)) + np.repeat(start[mixed] - np.cumsum(widths) + widths, widths)
+        solid = _solid(response)[char]
+        counts = solid | (np.bincount(token[solid], minlength=len(mixed)) == 0)[token]
+        taken[:, mixed] = _majority(_unpacked(packed[char[counts]]), token[counts], len(mixed))
+    category, location, statement, in_code = taken.astype(np.uint8)
     return TokenLabels(
         category=category,
         statement=statement.astype(bool),
