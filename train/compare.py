@@ -2,7 +2,7 @@
 
 Every run starts from the same model; those of one seed see the same samples in the same order; all are judged on the
 same held-out samples, by nll a token of each class (`train.metrics`), with intervals over seeds and samples
-(`train.study`).
+(`train.reports.study`).
 
     runs/              the sums of each run that is done, by which an interrupted study goes on
     comparison.json    every number, comparison.csv the same as a table, comparison.md for a report
@@ -30,13 +30,13 @@ from rich.markdown import Markdown
 from curate.console import main, parse_options, printable
 from curate.errors import DatasetError, OptionError
 from curate.store import replace_file
-from train.inputs import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
+from train.inputs.arguments import processes
+from train.inputs.dataset import refuse_inside
+from train.inputs.run import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
 from train.metrics import CLASSES, HeldOut
 from train.objective_options import ObjectiveConfig
-from train.opening import refuse_inside
-from train.plan import processes
-from train.study import Row, study_rows
-from train.study_report import NOTE, draw, markdown, table
+from train.reports.study import Row, study_rows
+from train.reports.study_report import NOTE, draw, markdown, table
 
 __all__ = ["CompareConfig", "run"]
 

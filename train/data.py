@@ -19,7 +19,7 @@ from jaxtyping import Bool, Int32, Int64
 from numpy import ndarray as Array
 
 from curate.errors import DatasetError, OptionError
-from train.opening import Opened, open_annotated
+from train.inputs.dataset import Opened, open_annotated
 
 __all__ = ["DataConfig", "Sample", "SampleSet", "TrainingData", "collate", "hold_out", "open_data", "pack"]
 
@@ -141,7 +141,7 @@ def open_data(
     config: DataConfig, columns: Collection[str], *, tokenizer: Any = None, embeddings: int | None = None,
     need_scores: bool = True,
 ) -> TrainingData:  # fmt: skip
-    """Opens, checks, splits, truncates and packs; arguments and errors as in `train.opening.open_annotated`.
+    """Opens, checks, splits, truncates and packs; arguments and errors as in `train.inputs.dataset.open_annotated`.
 
     Raises DatasetError, too, where the limit leaves no sample to train on or to evaluate on.
     """

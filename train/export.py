@@ -28,7 +28,7 @@ from curate.console import check_ranges, main, parse_options, printable
 from curate.errors import DatasetError, OptionError
 from curate.weights import confidence_mask, cuda_mask, token_weight
 from train.data import DataConfig, Sample, SampleSet, TrainingData, open_data
-from train.opening import refuse_inside
+from train.inputs.dataset import refuse_inside
 
 __all__ = ["Carried", "ExportConfig", "export"]
 

@@ -25,13 +25,13 @@ from rich.table import Table
 from curate.console import main, parse_options, printable
 from curate.errors import DatasetError, OptionError, TrainingError
 from curate.store import replace_file
-from train.arguments import check_tracker, processes, training_arguments
-from train.card import model_card
-from train.checkpoints import newest_checkpoint
-from train.inputs import Inputs, RunConfig, bfloat16, differing, make_trainer, open_inputs, with_recipe
+from train.inputs.arguments import check_tracker, processes, training_arguments
+from train.inputs.checkpoints import newest_checkpoint
+from train.inputs.dataset import refuse_inside
+from train.inputs.run import Inputs, RunConfig, bfloat16, differing, make_trainer, open_inputs, with_recipe
 from train.metrics import CLASSES
-from train.opening import refuse_inside
-from train.plan import make_plan, print_plan
+from train.reports.card import model_card
+from train.reports.plan import make_plan, print_plan
 
 if TYPE_CHECKING:
     from train.trainer import CusetTrainer

@@ -8,20 +8,19 @@ weigh tokens of short batches up. Ranks average their gradients, so the loss is 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 from transformers.trainer_utils import EvalLoopOutput
 
-from curate.errors import CusetError, OptionError, TrainingError
-from train.checkpoints import reading, writing
+from curate.errors import TrainingError
+from train.inputs.checked_trainer import CheckedTrainer
 from train.metrics import CLASSES, HeldOut, class_sums
 from train.objectives import Objective, TokenStatistics
 from train.sampling import EpochSampler, Filled, blank_batch
@@ -45,19 +44,7 @@ class _Clock(TrainerCallback):
         self.seconds += time.perf_counter() - self._begun
 
 
-@contextlib.contextmanager
-def _arguments() -> Iterator[None]:
-    """What the libraries raise for arguments of the Trainer that they find out about late."""
-    try:
-        yield
-    except CusetError:
-        raise
-    except (ValueError, TypeError, KeyError, ImportError, ArithmeticError) as error:
-        said = " ".join(str(error.args[0] if error.args else error).split())[:300]
-        raise OptionError(f"--training: the Trainer refuses these arguments: {said}") from error
-
-
-class CusetTrainer(Trainer):
+class CusetTrainer(CheckedTrainer):
     """Trains a model that `train.head.attach_head` has prepared, on batches of `train.data`.
 
     `neutral_mean`: mean confidence of the dataset's neutral code tokens, the bound of the class low_confidence.
@@ -71,8 +58,7 @@ class CusetTrainer(Trainer):
     """What the last evaluation found."""
 
     def __init__(self, *args: Any, objective: Objective, neutral_mean: float | None = None, **kwargs: Any) -> None:
-        with _arguments():
-            super().__init__(*args, **kwargs)
+        super().__init__(*args, **kwargs)
         self.objective = objective
         self.neutral_mean = neutral_mean
         self.held_out = None
@@ -100,8 +86,7 @@ class CusetTrainer(Trainer):
         return blank_batch(self._collate([data[0]]))
 
     def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        with _arguments():
-            return super()._get_dataloader(Filled(dataset), *args, **kwargs)
+        return super()._get_dataloader(Filled(dataset), *args, **kwargs)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
@@ -115,46 +100,12 @@ class CusetTrainer(Trainer):
         """Without the cast to the model's dtype that DeepSpeed's batches get: masks are made of these values."""
         return data.to(self.args.device) if isinstance(data, torch.Tensor) else super()._prepare_input(data)
 
-    # ---- steps and checkpoints ----
-
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         """Nothing where --max-steps is reached already: `Trainer` would take one step more of a resumed run."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
             super()._run_epoch(*args, **kwargs)
-
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        with _arguments():
-            return super().create_optimizer(*args, **kwargs)
-
-    def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
-        with _arguments():
-            return super().create_scheduler(*args, **kwargs)
-
-    def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
-        with _arguments():
-            return bool(super()._determine_best_metric(*args, **kwargs))
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
-        with reading(resume_from_checkpoint):
-            super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with reading(checkpoint):
-            super()._load_optimizer_and_scheduler(checkpoint)
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        with reading(checkpoint):
-            super()._load_rng_state(checkpoint)
-
-    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        with writing(str(self.args.output_dir)):
-            super()._save_checkpoint(*args, **kwargs)
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        with writing(output_dir or str(self.args.output_dir)):
-            super().save_model(output_dir, _internal_call)
 
     # ---- loss ----
 
@@ -237,7 +188,7 @@ class CusetTrainer(Trainer):
         super().log(logs, start_time)
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """None of the Trainer's own: `train.card` has written one."""
+        """None of the Trainer's own: `train.reports.card` has written one."""
 
     # ---- evaluation ----
 

@@ -25,8 +25,8 @@ _CLOSE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?:\r\n|\r|\n|\Z)")
 
 @dataclass(frozen=True)
 class Fence:
-    """A fenced block: `info` as written, and the (start, end) characters of its text: of each line where it is quoted, to
-    leave the markers out, and else of any number of lines."""
+    """A fenced block: `info` as written, and the (start, end) characters of its text: of each line where it is quoted,
+    to leave the markers out, and else of any number of lines."""
 
     info: str
     lines: tuple[tuple[int, int], ...]

@@ -11,7 +11,17 @@ import tree_sitter_cuda
 import tree_sitter_python
 from tree_sitter import Language, Node, Parser, Tree
 
-__all__ = ["CPP_HEADS", "ENOUGH", "Code", "has_cuda", "language_of", "parse_cuda", "parse_python", "preorder", "understood"]
+__all__ = [
+    "CPP_HEADS",
+    "ENOUGH",
+    "Code",
+    "has_cuda",
+    "language_of",
+    "parse_cuda",
+    "parse_python",
+    "preorder",
+    "understood",
+]
 
 Code = Literal["cuda", "python"]
 
@@ -172,9 +182,9 @@ _TRIPLE_QUOTES = ('"""', "'''")
 def language_of(text: str, hint: Code | None = None, enough: float = ENOUGH) -> Code | None:
     """The language whose grammar understands more of the text; None where neither understands `enough` of it.
 
-    A `hint` (what the fence says) holds unless the other grammar does clearly better. Text that begins as C++ does needs
-    no more than the hint; and a CUDA construct in the tree of C++ is as good as a hint, where no quotes of Python's can
-    be around it.
+    A `hint` (what the fence says) holds unless the other grammar does clearly better. Text that begins as C++ does
+    needs no more than the hint; and a CUDA construct in the tree of C++ is as good as a hint, where no quotes of
+    Python's can be around it.
     """
     if not text.strip():
         return None

@@ -110,7 +110,9 @@ def _shape_of(pattern: str) -> tuple[str, str, dict[str, str]]:
 
     def rename(found: re.Match[str]) -> str:
         name = found["name"]
-        return found[0] if name is None else "@" + given.setdefault(name, f"{'_' if name[0] == '_' else 'c'}{len(given)}")
+        return (
+            found[0] if name is None else "@" + given.setdefault(name, f"{'_' if name[0] == '_' else 'c'}{len(given)}")
+        )
 
     whole = _CAPTURE.sub(rename, pattern)
     bare = _line(_PREDICATE.sub("", whole))

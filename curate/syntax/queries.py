@@ -154,8 +154,17 @@ def _portions(root: Node) -> Sequence[Node]:
 
 def _nodes(root: Node) -> dict[str, list[Node]]:
     """What the queries capture in a tree, by capture name."""
-    plan = _plan()
     found: defaultdict[str, list[Node]] = defaultdict(list)
+    _single_nodes(root, found)
+    _matches(root, found)
+    for node in found.pop("binary", ()):
+        operator = node.child_by_field_name("operator")
+        found["arithmetic" if operator is not None and operator.type in _ARITHMETIC else "carry"].append(node)
+    return found
+
+
+def _single_nodes(root: Node, found: defaultdict[str, list[Node]]) -> None:
+    plan = _plan()
     for number, nodes in _cursor(plan.node_query).captures(root).items():
         shape = plan.nodes[int(number)]
         for (name,) in shape.always:
@@ -166,11 +175,16 @@ def _nodes(root: Node) -> dict[str, list[Node]]:
             for node, text in zip(nodes, texts, strict=True) if held else ():
                 for (name,) in held.get(text, ()):
                     found[name].append(node)
-    # `matches`, not `captures`: the latter puts captures in source order, and what is inside a long function would
-    # queue behind it. A single node waits for nothing.
+
+
+def _matches(root: Node, found: defaultdict[str, list[Node]]) -> None:
+    """`matches`, not `captures`: the latter puts captures in source order, and what is inside a long function would
+    queue behind it. A single node waits for nothing.
+    """
+    plan = _plan()
     for position, match in _cursor(plan.query).matches(root):
-        if name := plan.plain[position]:
-            found[name] += match["c0"]
+        if plain := plan.plain[position]:
+            found[plain] += match["c0"]
             continue
         shape = plan.others[position]
         held = shape.always
@@ -179,10 +193,6 @@ def _nodes(root: Node) -> dict[str, list[Node]]:
         for names in held:
             for name, capture in zip(names, shape.captures, strict=True):
                 found[name] += match[capture]
-    for node in found.pop("binary", ()):
-        operator = node.child_by_field_name("operator")
-        found["arithmetic" if operator is not None and operator.type in _ARITHMETIC else "carry"].append(node)
-    return found
 
 
 def _cursor(query: Query) -> QueryCursor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from train.inputs import Inputs, RunConfig, make_trainer, open_inputs
+from train.inputs.run import Inputs, RunConfig, make_trainer, open_inputs
 from train.trainer import CusetTrainer
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from curate.errors import DatasetError, TrainingError
 from tests.train.annotated import annotate, planted
 from train import sft
-from train.checkpoints import newest_checkpoint, writing
+from train.inputs.checkpoints import newest_checkpoint, writing
 
 Words = Callable[[Path], list[str]]
 

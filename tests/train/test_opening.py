@@ -21,7 +21,7 @@ from curate.driver import build_dataset
 from curate.errors import CusetError, DatasetError, ModelError, OptionError
 from curate.store import read_manifest
 from tests.train.annotated import EXTRA, Planted, annotate, planted
-from train.opening import open_annotated
+from train.inputs.dataset import open_annotated
 
 LISTS = ("token_weight", "logprob", "category", "location", "in_code")
 NAN = float("nan")

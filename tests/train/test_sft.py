@@ -19,8 +19,8 @@ from curate.console import OneLine, main
 from curate.errors import OptionError
 from tests.train.annotated import annotate, planted
 from train import sft
-from train.arguments import training_arguments
-from train.inputs import recipe_file
+from train.inputs.arguments import training_arguments
+from train.inputs.run import recipe_file
 from train.sft import SftConfig
 
 Run = Callable[..., str]

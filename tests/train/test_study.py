@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from train.study import study_rows
+from train.reports.study import study_rows
 
 CLASSES = ("all", "sensitive")
 

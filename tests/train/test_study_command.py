@@ -13,7 +13,7 @@ from curate.errors import CusetError, DatasetError, OptionError
 from tests.train.annotated import annotate, planted
 from train import compare, sft
 from train.compare import CompareConfig
-from train.inputs import make_trainer
+from train.inputs.run import make_trainer
 
 SMALL = ("--accumulation", "2", "--held-out", "0.4", "--epochs", "1", "--learning-rate", "0.01")
 

@@ -17,7 +17,7 @@ from curate.errors import OptionError
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-    from train.inputs import RunConfig
+    from train.inputs.run import RunConfig
 
 __all__ = ["TRACKERS", "check_tracker", "processes", "training_arguments"]
 

@@ -22,13 +22,13 @@ from curate.console import check_ranges
 from curate.errors import ModelError, OptionError
 from curate.model import ModelFiles, locate_model
 from curate.store import read_manifest
-from train.arguments import processes, training_arguments
 from train.data import DataConfig, TrainingData, collate, open_data
 from train.head import attach_head, check_head
+from train.inputs.arguments import processes, training_arguments
+from train.inputs.dataset import neutral_mean_of
 from train.metrics import CLASS_COLUMNS
 from train.objective_options import ObjectiveConfig
 from train.objectives import Objective, make_objective
-from train.opening import neutral_mean_of
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Inputs", "RunConfig", "fresh_model", "make_trainer", "open_inputs", "recipe_file", "with_recipe"]
 
-_RECIPES = Path(__file__).parent / "recipes"
+_RECIPES = Path(__file__).parent.parent / "recipes"
 
 _RANGES: dict[str, tuple[float, float]] = {
     "learning_rate": (0, 10), "epochs": (0, 1e6), "max_steps": (1, 2**40), "batch_size": (1, 2**20),

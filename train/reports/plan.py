@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from train.arguments import processes
+from train.inputs.arguments import processes
 
 if TYPE_CHECKING:
-    from train.inputs import Inputs, RunConfig
+    from train.inputs.run import Inputs, RunConfig
 
 __all__ = ["Plan", "make_plan", "print_plan"]
 
@@ -47,7 +47,7 @@ class Plan:
 
 def make_plan(inputs: Inputs, config: RunConfig) -> Plan:
     """Counts without loading weights."""
-    from train.inputs import bfloat16, fresh_model
+    from train.inputs.run import bfloat16, fresh_model
 
     data = inputs.data.train
     batches = math.ceil(len(data) / (config.batch_size * processes()))

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from train.study import Estimate, Row
+from train.reports.study import Estimate, Row
 
 __all__ = ["NOTE", "draw", "markdown", "table"]
 
