@@ -27,8 +27,9 @@ from curate.card import escape_markdown
 from curate.console import check_ranges, main, parse_options, printable
 from curate.errors import DatasetError, OptionError
 from curate.weights import confidence_mask, cuda_mask, token_weight
-from train.data import DataConfig, Sample, SampleSet, TrainingData, open_data
+from train.data import Sample, SampleSet
 from train.inputs.dataset import refuse_inside
+from train.inputs.portions import DataConfig, TrainingData, open_data
 
 __all__ = ["Carried", "ExportConfig", "export"]
 

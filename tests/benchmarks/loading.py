@@ -21,7 +21,8 @@ __all__ = ["measure"]
 _SAMPLES, _COPIES, _VOCABULARY = 1000, 10, 49_152
 _COLUMNS = ("token_weight", "logprob", "category", "location", "in_code")
 _START = (
-    "import sys; from pathlib import Path; from train.data import DataConfig, collate, open_data;"
+    "import sys; from pathlib import Path; from train.data import collate;"
+    " from train.inputs.portions import DataConfig, open_data;"
     f" data = open_data(DataConfig((Path(sys.argv[1]),)), {_COLUMNS}, embeddings={_VOCABULARY});"
     " collate([data.train[0]])"
 )
@@ -66,7 +67,8 @@ def _rows(folder: Path, cache: Path) -> tuple[float, float]:
     """Seconds and tokens of a row of one sample."""
     import datasets
 
-    from train.data import DataConfig, collate, open_data
+    from train.data import collate
+    from train.inputs.portions import DataConfig, open_data
 
     datasets.config.HF_DATASETS_CACHE = cache
     data = open_data(DataConfig((folder,)), _COLUMNS).train

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from curate.config import BuildConfig
 from curate.errors import DatasetError, OptionError
 from tests.train.annotated import Planted, annotate, planted
-from train.data import DataConfig, Sample, SampleSet, collate, hold_out, open_data, pack
+from train.data import Sample, SampleSet, collate, pack
+from train.inputs.portions import DataConfig, hold_out, open_data
 
 LISTS = ("token_weight", "logprob", "category", "location", "in_code", "entropy_top20", "ref_logprob")
 END = 2

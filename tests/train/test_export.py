@@ -19,8 +19,8 @@ from curate.config import BuildConfig
 from curate.errors import DatasetError, OptionError
 from tests.train.annotated import Planted, annotate, planted
 from train import export as command
-from train.data import DataConfig, open_data
 from train.export import ExportConfig, export
+from train.inputs.portions import DataConfig, open_data
 
 TAU = 0.1
 COLUMNS = ["input_ids", "labels", "completion_mask", "sample_id"]

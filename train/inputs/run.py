@@ -22,10 +22,11 @@ from curate.console import check_ranges
 from curate.errors import ModelError, OptionError
 from curate.model import ModelFiles, locate_model
 from curate.store import read_manifest
-from train.data import DataConfig, TrainingData, collate, open_data
+from train.data import collate
 from train.head import attach_head, check_head
 from train.inputs.arguments import processes, training_arguments
 from train.inputs.dataset import neutral_mean_of
+from train.inputs.portions import DataConfig, TrainingData, open_data
 from train.metrics import CLASS_COLUMNS
 from train.objective_options import ObjectiveConfig
 from train.objectives import Objective, make_objective
