@@ -8,8 +8,8 @@ What consumes the masks and weights, and so decides a gradient, in the order in 
     windows         equations (5) to (7) on the confidence of the model in training
     cross_entropy   loss and gradient of the weighted tokens, in chunks of the logits
     head            puts that into the model's forward
-    trainer         the denominator, over micro-batches and ranks; sampling: the order of samples; metrics: the figures
+    trainer         the denominator, over micro-batches and ranks; sampling: the order of samples
 
 The rest decides none: the commands (sft, compare, export), inputs (opens and checks what a run is given), reports (its
-plan, the card of the model, the statistics and pictures of a study).
+plan, its log and figures, the card of the model, the statistics and pictures of a study).
 """

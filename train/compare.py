@@ -1,7 +1,7 @@
 """`python -m train.compare --data DIR --objectives sft,dft,profit,cuset --seeds 0,1,2`: a study of objectives.
 
 Every run starts from the same model; those of one seed see the same samples in the same order; all are judged on the
-same held-out samples, by nll a token of each class (`train.metrics`), with intervals over seeds and samples
+same held-out samples, by nll a token of each class (`train.reports.metrics`), with intervals over seeds and samples
 (`train.reports.study`).
 
     runs/              the sums of each run that is done, by which an interrupted study goes on
@@ -33,8 +33,8 @@ from curate.store import replace_file
 from train.inputs.arguments import processes
 from train.inputs.dataset import refuse_inside
 from train.inputs.run import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
-from train.metrics import CLASSES, HeldOut
 from train.objective_options import ObjectiveConfig
+from train.reports.metrics import CLASSES, HeldOut
 from train.reports.study import Row, study_rows
 from train.reports.study_report import NOTE, draw, markdown, table
 

@@ -29,8 +29,8 @@ from train.inputs.arguments import check_tracker, processes, training_arguments
 from train.inputs.checkpoints import newest_checkpoint
 from train.inputs.dataset import refuse_inside
 from train.inputs.run import Inputs, RunConfig, bfloat16, differing, make_trainer, open_inputs, with_recipe
-from train.metrics import CLASSES
 from train.reports.card import model_card
+from train.reports.metrics import CLASSES
 from train.reports.plan import make_plan, print_plan
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from train.head import attach_head, check_head
 from train.inputs.arguments import processes, training_arguments
 from train.inputs.dataset import neutral_mean_of
 from train.inputs.portions import DataConfig, TrainingData, open_data
-from train.metrics import CLASS_COLUMNS
 from train.objective_options import ObjectiveConfig
 from train.objectives import Objective, make_objective
+from train.reports.metrics import CLASS_COLUMNS
 
 if TYPE_CHECKING:
     import torch

@@ -1,1 +1,1 @@
-"""What a run says: its plan, the card of the tuned model, the statistics and pictures of a study."""
+"""What a run says: its plan, its log and held-out figures, the card of the tuned model, the statistics of a study."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from curate.card import escape_markdown
-from train.metrics import CLASSES
+from train.reports.metrics import CLASSES
 
 __all__ = ["model_card"]
 
