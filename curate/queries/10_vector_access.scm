@@ -22,12 +22,17 @@
   (#match? @vector_access
     "^((char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4](_16a|_32a)?|(__)?half2|(__)?nv_bfloat162|__nv_fp8x[24]_e\\w+|__nv_fp4x[24]_e\\w+|float2_t|float4_t)$"))
 
-; as the argument of sizeof, or of a macro, a type is parsed as a variable
+; as the argument of sizeof, or of a macro, a type is parsed as a variable; a list, since every argument is compared with it
 ([
   (sizeof_expression (parenthesized_expression (identifier) @vector_access))
   (argument_list (identifier) @vector_access)
 ]
-  (#match? @vector_access "^((u?(char|short|int|long|longlong)|float|double)[1-4]|(__)?half2|(__)?nv_bfloat162)$"))
+  (#any-of? @vector_access
+    "char1" "char2" "char3" "char4" "uchar1" "uchar2" "uchar3" "uchar4" "short1" "short2" "short3" "short4" "ushort1" "ushort2"
+    "ushort3" "ushort4" "int1" "int2" "int3" "int4" "uint1" "uint2" "uint3" "uint4" "long1" "long2" "long3" "long4" "ulong1"
+    "ulong2" "ulong3" "ulong4" "longlong1" "longlong2" "longlong3" "longlong4" "ulonglong1" "ulonglong2" "ulonglong3"
+    "ulonglong4" "float1" "float2" "float3" "float4" "double1" "double2" "double3" "double4" "half2" "__half2" "nv_bfloat162"
+    "__nv_bfloat162"))
 
 (call_expression
   function: (identifier) @_name

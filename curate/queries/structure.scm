@@ -14,12 +14,15 @@
 (template_instantiation "__global__" @global.prototype ";" @global.prototype.end)
 (preproc_arg) @macro
 
-; ---- launches
+; ---- launches; lists of names, not patterns, since every call is compared with them
 (call_expression (kernel_call_syntax)) @launch_expression
 (kernel_call_syntax) @launch_chevrons
 (call_expression
   function: [(identifier) @_name (template_function name: (identifier) @_name)]
-  (#match? @_name "^(cudaLaunch(Cooperative)?Kernel(Ex|ExC|MultiDevice)?|cuLaunch(Cooperative)?Kernel(Ex)?)$")) @launch_expression @launch_call
+  (#any-of? @_name
+    "cudaLaunchKernel" "cudaLaunchKernelEx" "cudaLaunchKernelExC" "cudaLaunchKernelMultiDevice" "cudaLaunchCooperativeKernel"
+    "cudaLaunchCooperativeKernelEx" "cudaLaunchCooperativeKernelExC" "cudaLaunchCooperativeKernelMultiDevice" "cuLaunchKernel"
+    "cuLaunchKernelEx" "cuLaunchCooperativeKernel" "cuLaunchCooperativeKernelEx")) @launch_expression @launch_call
 (declaration type: (type_identifier) @_type (#match? @_type "^(dim3|cudaLaunchConfig_t)$")) @launch_setup
 ; grid, block and dynamic shared memory; the stream is no part of the geometry
 (kernel_call_syntax . (_) @config)
@@ -28,15 +31,15 @@
 (call_expression
   function: [(identifier) @_name (template_function name: (identifier) @_name)]
   arguments: (argument_list . (_) . (_) @config)
-  (#match? @_name "^cu(da)?Launch(Cooperative)?Kernel$"))
+  (#any-of? @_name "cudaLaunchKernel" "cudaLaunchCooperativeKernel" "cuLaunchKernel" "cuLaunchCooperativeKernel"))
 (call_expression
   function: [(identifier) @_name (template_function name: (identifier) @_name)]
   arguments: (argument_list . (_) . (_) . (_) @config)
-  (#match? @_name "^cu(da)?Launch(Cooperative)?Kernel$"))
+  (#any-of? @_name "cudaLaunchKernel" "cudaLaunchCooperativeKernel" "cuLaunchKernel" "cuLaunchCooperativeKernel"))
 (call_expression
   function: [(identifier) @_name (template_function name: (identifier) @_name)]
   arguments: (argument_list . (_) @config)
-  (#match? @_name "^cu(da)?LaunchKernelEx(C)?$"))
+  (#any-of? @_name "cudaLaunchKernelEx" "cudaLaunchKernelExC" "cuLaunchKernelEx" "cuLaunchKernelExC"))
 
 ; ---- statements
 (declaration) @statement

@@ -44,7 +44,7 @@ _COUNTS = frozenset(
 _BUILTIN_NAME = re.compile(rb"(?:threadIdx|blockIdx|blockDim|gridDim|clusterIdx|clusterDim|warpSize)\b")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Statement:
     """A simple statement, or the header of a compound one up to its closing parenthesis."""
 
@@ -55,7 +55,7 @@ class Statement:
     """It holds a thread index, a memory-space declaration, or a launch."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Value:
     """An expression whose operands are collected: what is assigned, a condition, an index expression, a launch
     configuration.
