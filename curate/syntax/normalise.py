@@ -42,10 +42,10 @@ SKIPPED = (
     rb"|/\*.*?(?:\*/|\Z)"
     rb'|\b(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s"]{0,16})\(.*?(?:\)(?P=delimiter)"|\Z)'
     rb'|"(?:[^"\\\n]|\\(?:\r\n|.))*"?'
-    rb"|\b\d(?:'?[\w.])*"
+    rb"|\b\d[\w.]*(?:'[\w.]+)+"
     rb"|'(?:[^'\\\n]|\\.)*'"
 )
-"""Comments, strings and numbers (for their digit separators), for a pattern compiled with DOTALL. An unterminated
+"""Comments, strings and numbers with digit separators, for a pattern compiled with DOTALL. An unterminated
 one runs to the end of the line or the text, so that a scan stays linear."""
 
 _WITH_ARGUMENTS: dict[bytes, bool] = {  # name: whether it counts as an execution qualifier
