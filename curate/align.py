@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int32, Int64, UInt8, UInt16
+from jaxtyping import Bool, Int32, Int64, UInt8, UInt32
 from numpy import ndarray as Array
 
 from curate.extract import CodeBlock
@@ -76,17 +76,21 @@ def _solid(text: str) -> Bool[Array, "n"]:
     return ~_SPACES[np.minimum(points, len(_SPACES) - 1)]
 
 
-_FIELDS = ("category", "location", "statement", "in_code")
-"""The labels that a token takes from most of its characters; their values are below 16."""
-_SHIFTS = 4 * np.arange(len(_FIELDS), dtype=np.uint16)[:, None]
+def _packed(labels: CharLabels) -> UInt32[Array, "n"]:
+    """All labels of a character as one number, so that one comparison tells whether any of them differs: four values
+    below 16 (category, location, statement, in_code), and the index distance."""
+    pairs = np.zeros((len(labels.category), 4), np.uint8)
+    pairs[:, 0] = labels.category | labels.location << 4
+    pairs[:, 1] = labels.statement | labels.in_code.view(np.uint8) << 4
+    pairs[:, 2] = labels.index_distance
+    return pairs.view(np.dtype("<u4"))[:, 0]
 
 
-def _packed(labels: CharLabels) -> UInt16[Array, "n"]:
-    """All labels of a character as one number, so that one comparison tells whether any of them differs."""
-    return np.bitwise_or.reduce([getattr(labels, name) << shift for name, shift in zip(_FIELDS, _SHIFTS, strict=True)])
+_SHIFTS = np.array([[0], [4], [8], [12]], np.uint32)
 
 
-def _unpacked(packed: UInt16[Array, "k"]) -> Int64[Array, "4 k"]:
+def _unpacked(packed: UInt32[Array, "k"]) -> Int64[Array, "4 k"]:
+    """The four values below 16."""
     return (packed >> _SHIFTS & 15).astype(np.int64)
 
 
@@ -98,17 +102,7 @@ def _majority(values: Int64[Array, "4 k"], token: Int64[Array, "k"], tokens: int
     counts = np.bincount((((fields * tokens + token) << 4) + values).ravel(), minlength=len(values) * tokens << 4)
     counts = counts.reshape(len(values), tokens, 16)
     best = counts[:, :, 1:].argmax(axis=2) + 1  # the first of equals
-    return np.where(np.take_along_axis(counts, best[:, :, None], 2)[:, :, 0] >= counts[:, :, 0], best, 0)
-
-
-def _least(values: UInt8[Array, "n"], start: Int64[Array, "T"], end: Int64[Array, "T"]) -> UInt8[Array, "T"]:
-    """The smallest of `values[start:end]`, NOT_DERIVED of none."""
-    out = np.full(len(start), NOT_DERIVED, np.uint8)
-    some = end > start
-    edges = np.stack([start[some], end[some]], axis=1).ravel()
-    if len(edges):  # every other segment lies between two tokens
-        out[some] = np.minimum.reduceat(np.append(values, np.uint8(NOT_DERIVED)), edges)[::2]
-    return out
+    return np.where(counts[:, :, 1:].max(axis=2) >= counts[:, :, 0], best, 0)
 
 
 def token_labels(
@@ -121,15 +115,18 @@ def token_labels(
     """
     start, end = char_start.astype(np.int64).clip(0), char_end.astype(np.int64).clip(0)
     some = end > start
-    packed = np.append(_packed(labels), np.uint16(0))  # an empty token may stand at the end
-    taken = _unpacked(np.where(some, packed[start], 0))
+    packed = np.append(_packed(labels), np.uint32(NOT_DERIVED << 16))  # an empty token may stand at the end
+    first = np.where(some, packed[start], packed[-1])
+    taken, distance = _unpacked(first), (first >> 16).astype(np.uint8)
     changes = np.concatenate([[0], np.cumsum(packed[1:] != packed[:-1])])  # between the first character and this one
     mixed = np.flatnonzero(some & (changes[end - 1] > changes[start]))
     if len(mixed):
         # their characters, and which of these tokens each is of
         widths = (end - start)[mixed]
+        before = np.cumsum(widths) - widths
         token = np.repeat(np.arange(len(mixed)), widths)
-        char = np.arange(len(token)) + np.repeat(start[mixed] - np.cumsum(widths) + widths, widths)
+        char = np.arange(len(token)) + np.repeat(start[mixed] - before, widths)
+        distance[mixed] = np.minimum.reduceat(labels.index_distance[char], before)
         solid = _solid(response)[char]
         counts = solid | (np.bincount(token[solid], minlength=len(mixed)) == 0)[token]
         taken[:, mixed] = _majority(_unpacked(packed[char[counts]]), token[counts], len(mixed))
@@ -137,7 +134,7 @@ def token_labels(
     return TokenLabels(
         category=category,
         statement=statement.astype(bool),
-        index_distance=_least(labels.index_distance, start, end),
+        index_distance=distance,
         location=location,
         in_code=in_code.astype(bool),
     )
