@@ -173,7 +173,8 @@ _PARSE: dict[Code, Callable[[str], Tree]] = {"cuda": parse_cuda, "python": parse
 _CLEARLY = 0.2
 """How much more the other grammar must understand before it overrules a hint."""
 CPP_HEADS = (
-    "/*", "//", "#include", "#pragma", "#ifndef", "#define", "template", "extern ", "__global__", "__device__",
+    "/*", "//", "#include", "#pragma", "#ifndef", "#define", "template<", "template <", "extern ", "__global__",
+    "__device__",
 )  # fmt: skip
 """How a file of C++ begins, and none of Python."""
 _TRIPLE_QUOTES = ('"""', "'''")

@@ -52,3 +52,17 @@ def test_a_well_understood_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.undo()
     monkeypatch.setitem(language._PARSE, "cuda", refuse)
     assert language_of(LINES[5], "python") == "python"
+
+
+@pytest.mark.parametrize(
+    ("code", "hint", "answer"),
+    [
+        ("#include <cstdio>\nimport torch\n", "cuda", "cuda"),
+        ("template = '''\n<T>\n'''\nimport torch\nprint(template)\n", "cuda", "python"),
+        ("import torch\nkernel = load(name)\n", "cuda", "python"),
+        ("__global__ void f(int n) { n = threadIdx.x; }\n" * 3 + "oops", None, "cuda"),
+        ('src = """\n__global__ void f(int n) { n = threadIdx.x; }\n"""\nk = load(src)\n', None, "python"),
+    ],
+)
+def test_what_proves_a_language_by_itself(code: str, hint: Code | None, answer: Code) -> None:
+    assert language_of(code, hint) == answer
