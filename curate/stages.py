@@ -172,7 +172,7 @@ def _weigh(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
 
 PARSE_STAGES: tuple[Stage, ...] = (
     Stage("redact", 1, ("redact",), redact_rows),
-    Stage("extract", 1, (), extract_rows),
+    Stage("extract", 2, (), extract_rows),
     Stage("parse", 1, (), parse_rows),
     Stage("license", 1, (), license_rows),
 )
