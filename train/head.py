@@ -13,8 +13,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from curate.errors import ModelError, OptionError
-from train.cross_entropy import LogitRule, weighted_cross_entropy
-from train.objectives import Objective
+from train.cross_entropy import HeadOutput, LogitRule, weighted_cross_entropy
+from train.objectives import Objective, TokenStatistics
 
 __all__ = ["attach_head", "check_head"]
 
@@ -58,8 +58,11 @@ def attach_head(model: Any, objective: Objective, *, chunk: int | None = None) -
             with _without_adapter(self), torch.no_grad():
                 reference = _hidden(self, input_ids, position_ids, logit_index)
 
-        def work(weight: Tensor, bias: Tensor | None) -> Any:
-            weights = objective.weights(None, batch) if objective.known else functools.partial(_weigh, objective, batch)
+        def weigh(statistics: TokenStatistics, part: slice) -> Tensor:
+            return objective.weights(statistics, batch, part)
+
+        def work(weight: Tensor, bias: Tensor | None) -> HeadOutput:
+            weights = objective.weights(None, batch) if objective.known else weigh
             return weighted_cross_entropy(
                 hidden, weight, targets, weights, whole=objective.reach == "sequence", bias=bias, rule=rule,
                 entropy_top20=objective.needs_entropy, ref_hidden=reference, kl=kl, chunk=chunk,
@@ -67,11 +70,8 @@ def attach_head(model: Any, objective: Objective, *, chunk: int | None = None) -
 
         # Through the module, so that the hooks of FSDP and ZeRO gather its weight.
         out = self.get_output_embeddings()(hidden, work)
-        known = {"entropy_top20": out.statistics.entropy_top20, "kl": out.kl}
-        return {
-            "loss": out.loss, "nll": out.statistics.nll, "probability": out.statistics.probability,
-            "weights": out.weights, **{name: x for name, x in known.items() if x is not None},
-        }  # fmt: skip
+        found = {"loss": out.loss, "weights": out.weights, "kl": out.kl, **vars(out.statistics)}
+        return {name: x for name, x in found.items() if x is not None}
 
     model.forward = types.MethodType(forward, model)
 
@@ -87,10 +87,6 @@ def check_head(model: Any) -> None:
         )
     if not isinstance(head, nn.Linear) or not head.weight.is_floating_point():
         raise ModelError(f"{type(model).__name__}: its output embedding is no plain linear layer")
-
-
-def _weigh(objective: Objective, batch: Any, statistics: Any, part: slice) -> Tensor:
-    return objective.weights(statistics, batch, part)
 
 
 def _linear_forward(self: Any, hidden: Tensor, work: Callable[[Tensor, Tensor | None], Any] | None = None) -> Any:
