@@ -59,6 +59,10 @@ class SampleSet(torch.utils.data.Dataset[list[Sample]]):
     def __getitem__(self, number: int) -> list[Sample]:
         return [self.sample(n) for n in self.bins[number]]
 
+    def __getitems__(self, numbers: Sequence[int]) -> list[list[Sample]]:
+        """Several rows, as a loader asks for them; len(self), by which `train.sampling` fills up, stands for none."""
+        return [self[number] for number in numbers if number < len(self)]
+
     def sample(self, number: int) -> Sample:
         """The sample of that place, its ids and token lists cut to the same token."""
         row = self._table[int(self.rows[number])]

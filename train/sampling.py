@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Sampler
 
-__all__ = ["EpochSampler", "Filled", "blank_batch"]
+__all__ = ["EpochSampler", "blank_batch"]
 
 
 class EpochSampler(Sampler[int]):
@@ -33,19 +33,6 @@ class EpochSampler(Sampler[int]):
             order = torch.randperm(self._samples, generator=random).tolist()
         yield from order
         yield from [self._samples] * self._filling
-
-
-class Filled(Dataset[Any]):
-    """The data, with None at the index that stands for nothing."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.data[index] if index < len(self.data) else None
 
 
 def blank_batch(batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 
 from curate.errors import TrainingError
 from train.reports.reporting_trainer import NAMED, ReportingTrainer
-from train.sampling import EpochSampler, Filled, blank_batch
+from train.sampling import EpochSampler, blank_batch
 
 __all__ = ["CusetTrainer"]
 
@@ -44,14 +44,10 @@ class CusetTrainer(ReportingTrainer):
     # ---- batches ----
 
     def _collate_filled(self, items: Sequence[Any]) -> dict[str, Any]:
-        there = [item for item in items if item is not None]
-        if there:
-            return dict(self._collate(there))
+        if items:
+            return dict(self._collate(list(items)))
         data: Any = self.train_dataset if self.train_dataset is not None else self.eval_dataset
         return blank_batch(self._collate([data[0]]))
-
-    def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        return super()._get_dataloader(Filled(dataset), *args, **kwargs)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed

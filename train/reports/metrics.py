@@ -20,13 +20,18 @@ from numpy import ndarray as Array
 from scipy import stats
 from torch import Tensor
 
-__all__ = ["CLASSES", "CLASS_COLUMNS", "HeldOut", "class_sums", "token_classes"]
+__all__ = ["CLASSES", "CLASS_COLUMNS", "HeldOut", "class_sums", "nll_name", "token_classes"]
 
 CLASSES = ("all", "sensitive", "neutral", "low_confidence")
 CLASS_COLUMNS = ("category", "in_code", "logprob")
 """Stored token lists that tell the classes."""
 
 _DRAWS = 1000
+
+
+def nll_name(token_class: str) -> str:
+    """What logs and results call the nll of a class."""
+    return "nll" if token_class == "all" else f"nll_{token_class}"
 
 
 def token_classes(batch: Mapping[str, Any], neutral_mean: float | None) -> Bool[Tensor, "N 4"]:
