@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from curate.errors import ModelError
+from curate.errors import ModelError, first_line
 from curate.store import cache_folder
 
 __all__ = ["ModelFiles", "locate_model"]
@@ -60,6 +60,14 @@ class ModelFiles:
             log.info("%s: its configuration does not tell its size (%s)", self.name, type(error).__name__)
             return None
         return sum(parameter.numel() for parameter in model.parameters())
+
+    def load_config(self) -> Any:
+        """The model's configuration, of its text part where it has several; raises ModelError in one line."""
+        from transformers import AutoConfig
+
+        with _one_line(self.name, "configuration"):
+            config = AutoConfig.from_pretrained(self.path, revision=self.revision, trust_remote_code=False)
+            return config.get_text_config()
 
     def load_tokenizer(self) -> Any:
         """The tokenizer; raises ModelError in one line."""
@@ -154,8 +162,7 @@ def _one_line(name: str, what: str) -> Iterator[None]:
     except ModelError:
         raise
     except Exception as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(f"--model {name}: cannot load the {what}: {said[0][:300]}") from error
+        raise ModelError(f"--model {name}: cannot load the {what}: {first_line(error)}") from error
 
 
 @contextlib.contextmanager

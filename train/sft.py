@@ -31,7 +31,7 @@ from train.inputs.dataset import refuse_inside
 from train.inputs.run import Inputs, RunConfig, bfloat16, differing, make_trainer, open_inputs, with_recipe
 from train.reports.card import model_card
 from train.reports.metrics import CLASSES
-from train.reports.plan import make_plan, print_plan
+from train.reports.plan import plan
 
 if TYPE_CHECKING:
     from train.trainer import CusetTrainer
@@ -87,7 +87,7 @@ def run(arguments: Sequence[str]) -> int:
     if config.dry_run:
         training_arguments(config, config.out or Path("out"), bf16=bfloat16(config), evaluate=False)  # for its checks
         if first:
-            print_plan(console, make_plan(inputs, config))
+            console.print(plan(inputs, config))
         return 0
     assert config.out is not None
     record = _record(config, inputs)

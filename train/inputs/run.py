@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from curate.console import check_ranges
-from curate.errors import ModelError, OptionError
+from curate.console import check_ranges, take_option
+from curate.errors import OptionError, first_line
 from curate.model import ModelFiles, locate_model
 from curate.store import read_manifest
 from train.data import collate
@@ -132,18 +132,13 @@ def recipe_file(name: str) -> Path:
 
 def with_recipe(arguments: Sequence[str]) -> list[str]:
     """`--recipe NAME` becomes `--config` with its file."""
-    found = list(arguments)
-    at = next((n for n, word in enumerate(found) if word == "--recipe" or word.startswith("--recipe=")), None)
-    if at is None:
-        return found
-    _, equals, name = found.pop(at).partition("=")
-    if not equals:
-        if at == len(found):
-            recipe_file("")
-        name = found.pop(at)
-    if any(word == "--config" or word.startswith("--config=") for word in found):
+    words = list(arguments)
+    name = take_option(words, "--recipe")
+    if name is None:
+        return words
+    if any(word.partition("=")[0] == "--config" for word in words):
         raise OptionError("--recipe and --config: give one of them")
-    return [*found, "--config", str(recipe_file(name))]
+    return [*words, "--config", str(recipe_file(name))]
 
 
 def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None = None) -> Inputs:
@@ -164,7 +159,7 @@ def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None 
     if not any("logprob" in one.columns for one in wanted) and not all(map(_scored, config.data)):
         columns.discard("logprob")  # for figures alone
     data = open_data(
-        config, sorted(columns), tokenizer=tokenizer, embeddings=_architecture(files).vocab_size,
+        config, sorted(columns), tokenizer=tokenizer, embeddings=files.load_config().vocab_size,
         need_scores=any(map(_stored_weight, wanted)),
     )  # fmt: skip
     for one in objectives or [config]:
@@ -181,18 +176,6 @@ def _stored_weight(objective: Objective) -> bool:
     config = objective.config
     region = config.weight == "region" and config.confidence == "precomputed"
     return config.objective == "cuset" and (region or config.weight == "constant")
-
-
-def _architecture(files: ModelFiles) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(
-            files.path, revision=files.revision, trust_remote_code=False
-        ).get_text_config()
-    except Exception as error:
-        said = (str(error).splitlines() or [""])[0][:300]
-        raise ModelError(f"--model {files.name}: cannot load the configuration: {said}") from error
 
 
 def bfloat16(config: RunConfig) -> bool:
@@ -215,14 +198,14 @@ def fresh_model(inputs: Inputs, config: RunConfig, objective: Objective, *, meta
     dtype: torch.dtype = torch.bfloat16 if half else torch.float32
     if meta:
         with torch.device("meta"):
-            model: Any = AutoModelForCausalLM.from_config(_architecture(inputs.files), dtype=dtype)
+            model: Any = AutoModelForCausalLM.from_config(inputs.files.load_config(), dtype=dtype)
     else:
         model = inputs.files.load_model(dtype, "cpu")
     if config.attention is not None:
         try:
             model.set_attn_implementation(config.attention)
         except (ImportError, ValueError) as error:
-            raise OptionError(f"--attention {config.attention}: {str(error).splitlines()[0][:300]}") from error
+            raise OptionError(f"--attention {config.attention}: {first_line(error)}") from error
     attach_head(model, objective)
     if config.tuning == "full":
         return model
