@@ -70,7 +70,7 @@ def parse_options(config: type[Config], arguments: Sequence[str], command: str) 
 
 
 def take_option(arguments: list[str], option: str) -> str | None:
-    """Takes an option out of the words of a command: its value, empty where none follows, None where it is not there."""
+    """Takes an option out of a command's words; its value, empty where none follows, None where it is not there."""
     at = next((n for n, word in enumerate(arguments) if word.partition("=")[0] == option), None)
     if at is None:
         return None

@@ -20,16 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
-from rich.table import Table
 
 from curate.console import main, parse_options, printable
-from curate.errors import DatasetError, OptionError, TrainingError
+from curate.errors import DatasetError, OptionError, TrainingError, first_line
 from curate.store import replace_file
 from train.inputs.arguments import check_tracker, processes, training_arguments
 from train.inputs.checkpoints import newest_checkpoint
-from train.inputs.dataset import refuse_inside
+from train.inputs.dataset import occupied, refuse_inside
 from train.inputs.run import Inputs, RunConfig, bfloat16, differing, make_trainer, open_inputs, with_recipe
-from train.reports.card import model_card
+from train.reports.card import model_card, results_table
 from train.reports.metrics import CLASSES
 from train.reports.plan import plan
 
@@ -102,7 +101,7 @@ def run(arguments: Sequence[str]) -> int:
         replace_file(config.out / _RESULTS, json.dumps(results, indent=2).encode())
         replace_file(config.out / "README.md", model_card(record, results).encode())
         if results["before"]:
-            _print_results(console, results)
+            console.print(results_table(results))
         console.print(printable(str(config.out)), markup=False)
     if config.push_to_hub is not None:
         trainer.push_to_hub()
@@ -110,8 +109,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _check_out(out: Path, resume: bool) -> None:
-    there = out.exists() and (not out.is_dir() or any(out.iterdir()))
-    if there and not resume:
+    if occupied(out) and not resume:
         raise OptionError(f"--out {out}: exists; --resume goes on with it, or give another folder")
     if resume and not (out / _RECORD).is_file():
         raise OptionError(f"--resume: {out} holds no {_RECORD}, so no run to go on with; leave --resume out")
@@ -154,7 +152,8 @@ def _checkpoint(out: Path, record: dict[str, Any]) -> Path | None:
     now = record["run"]
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if changed:
-        what = "; ".join(f"{name} was {_short(before.get(name))}, is {_short(now.get(name))}" for name in changed[:3])
+        was, is_ = ({name: json.dumps(run.get(name))[:80] for name in changed[:3]} for run in (before, now))
+        what = "; ".join(f"{name} was {was[name]}, is {is_[name]}" for name in was)
         raise OptionError(f"--resume: {out} holds another run: {what}; give the same options, or another --out")
     checkpoint = newest_checkpoint(out)
     if checkpoint is None:
@@ -162,12 +161,10 @@ def _checkpoint(out: Path, record: dict[str, Any]) -> Path | None:
     return checkpoint
 
 
-def _short(value: Any) -> str:
-    return json.dumps(value)[:80]
-
-
 def _trainer(config: SftConfig, inputs: Inputs, out: Path, *, resumed: bool) -> CusetTrainer:
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+
+    from train.reports.reporting_trainer import LogLines
 
     more: dict[str, Any] = {"report_to": config.report_to, "save_total_limit": config.save_limit}
     if resumed:
@@ -176,11 +173,11 @@ def _trainer(config: SftConfig, inputs: Inputs, out: Path, *, resumed: bool) -> 
         more |= {"push_to_hub": True, "hub_model_id": config.push_to_hub, "hub_strategy": "end"}
         more["hub_private_repo"] = True
     try:
-        return make_trainer(inputs, config, out, callbacks=[_lines()], **more)
+        return make_trainer(inputs, config, out, callbacks=[LogLines()], **more)
     except (HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, ConnectionError) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise OptionError(
-            f"--push-to-hub {config.push_to_hub}: the Hub refuses ({said}); hf auth login, or leave it out"
+            f"--push-to-hub {config.push_to_hub}: the Hub refuses ({first_line(error, 200)}); hf auth login, or leave"
+            " it out"
         ) from error
 
 
@@ -190,8 +187,8 @@ def _train(trainer: CusetTrainer, checkpoint: Path | None) -> dict[str, Any]:
 
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        judged = [line for line in trainer.state.log_history if "eval_nll" in line]
-        late = trainer.args.load_best_model_at_end or not judged or judged[-1]["step"] != trainer.state.global_step
+        last = [line["step"] for line in trainer.state.log_history if "eval_nll" in line][-1:]
+        late = trainer.args.load_best_model_at_end or last != [trainer.state.global_step]
         # a finished run that is resumed has its figures in the checkpoint, but not the number of tokens
         if trainer.eval_dataset is not None and (late or trainer.held_out is None):
             trainer.evaluate()
@@ -200,53 +197,19 @@ def _train(trainer: CusetTrainer, checkpoint: Path | None) -> dict[str, Any]:
             f"step {trainer.state.global_step + 1}: the GPU's memory does not suffice ({str(error).split('.')[0]}):"
             " lower --batch-size (and raise --accumulation) or --max-length, or shard with --training fsdp=true"
         ) from error
-    judged = [line for line in trainer.state.log_history if "eval_nll" in line]
+    kept = ("eval_nll", "eval_loss", "step")
+    judged = [
+        {name: v if math.isfinite(v) else None for name, v in line.items() if name.startswith(kept)}
+        for line in trainer.state.log_history
+        if "eval_nll" in line
+    ]
     held_out = trainer.held_out
     return {
         "steps": trainer.state.global_step,
-        "before": _plain(judged[0]) if judged else None,
-        "after": _plain(judged[-1]) if judged else None,
+        "before": judged[0] if judged else None,
+        "after": judged[-1] if judged else None,
         "held_out_tokens": dict(zip(CLASSES, held_out.tokens.sum(axis=0).tolist(), strict=True)) if held_out else None,
     }
-
-
-def _plain(line: dict[str, Any]) -> dict[str, Any]:
-    known = {name: value for name, value in line.items() if name.startswith(("eval_nll", "eval_loss", "step"))}
-    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in known.items()}
-
-
-def _print_results(console: Console, results: dict[str, Any]) -> None:
-    """nll of held-out tokens, which says how likely the reference is, not whether generated code works."""
-    table = Table(title="Held-out nll (nats a token; 95 % intervals by samples)", box=None, title_justify="left")
-    for name in ("tokens", "number", "before", "after"):
-        table.add_column(name, justify="left" if name == "tokens" else "right")
-    for name in CLASSES:
-        key = "eval_nll" if name == "all" else f"eval_nll_{name}"
-        cells = [_cell(results[when], key) for when in ("before", "after")]
-        number = results["held_out_tokens"][name] if results["held_out_tokens"] else 0
-        table.add_row(name.replace("_", " "), f"{number:.0f}", *cells)
-    console.print(table)
-
-
-def _cell(line: dict[str, Any], key: str) -> str:
-    value, low, high = (line.get(key + end) for end in ("", "_from", "_to"))
-    if value is None:
-        return "-"
-    return f"{value:.4f}" + ("" if low is None or high is None else f" [{low:.4f}, {high:.4f}]")
-
-
-def _lines() -> Any:
-    """A callback that writes a line for each log of the Trainer, on the first process."""
-    from transformers import TrainerCallback
-
-    class Lines(TrainerCallback):
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            shown = ("loss", "nll", "kept_share", "mean_w", "tokens_per_second", "eval_nll", "eval_loss")
-            found = [f"{n} {logs[n]:.4g}" for n in shown if n in (logs or {})]
-            if state.is_world_process_zero and found:
-                log.info("step %d/%d  %s", state.global_step, state.max_steps, "  ".join(found))
-
-    return Lines()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from curate.errors import DatasetError, ModelError, OptionError
 from curate.schema import EXTRA_SCORES, SAMPLES, TOKEN_LISTS
 from curate.store import part_files, read_manifest
 
-__all__ = ["Opened", "neutral_mean_of", "open_annotated", "refuse_inside", "tokenizer_hash"]
+__all__ = ["Opened", "neutral_mean_of", "occupied", "open_annotated", "refuse_inside", "tokenizer_hash"]
 
 _TYPES = {column.name: column.type for column in (*SAMPLES, *EXTRA_SCORES)}
 _ALWAYS = ("sample_id", "input_ids", "prompt_tokens", "sample_weight")
@@ -105,6 +105,11 @@ def neutral_mean_of(manifests: Sequence[dict[str, Any]]) -> float | None:
     known = [one for one in known if one.get("neutral_mean") is not None]
     tokens = sum(one["neutral_tokens"] for one in known)
     return sum(one["neutral_mean"] * one["neutral_tokens"] for one in known) / tokens if tokens else None
+
+
+def occupied(out: Path) -> bool:
+    """Whether something stands where a command is to make a folder; an empty folder is nothing."""
+    return out.exists() and (not out.is_dir() or any(out.iterdir()))
 
 
 def refuse_inside(out: Path, datasets_: Sequence[Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,9 @@ from train.inputs.checked_trainer import CheckedTrainer
 from train.objectives import Objective, TokenStatistics
 from train.reports.metrics import CLASSES, HeldOut, class_sums, nll_name
 
-__all__ = ["NAMED", "ReportingTrainer"]
+__all__ = ["NAMED", "LogLines", "ReportingTrainer"]
+
+log = logging.getLogger(__name__)
 
 NAMED = 5
 """Sample ids in a message at most."""
@@ -34,6 +37,16 @@ class _Clock(TrainerCallback):
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self.seconds += time.perf_counter() - self._begun
+
+
+class LogLines(TrainerCallback):
+    """A line for each log of the Trainer, on the first process."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        shown = ("loss", "nll", "kept_share", "mean_w", "tokens_per_second", "eval_nll", "eval_loss")
+        found = [f"{n} {logs[n]:.4g}" for n in shown if n in (logs or {})]
+        if state.is_world_process_zero and found:
+            log.info("step %d/%d  %s", state.global_step, state.max_steps, "  ".join(found))
 
 
 class ReportingTrainer(CheckedTrainer):
