@@ -16,7 +16,7 @@ from typing import Any
 from curate.errors import ModelError, first_line
 from curate.store import cache_folder
 
-__all__ = ["ModelFiles", "locate_model"]
+__all__ = ["ModelFiles", "locate_model", "tokenizer_hash"]
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +153,17 @@ def _resolve_revision(name: str, revision: str) -> str:
             raise ModelError(
                 f"--model {name}: no such folder here, and the Hub does not answer ({type(error).__name__})"
             ) from error
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """The hash by which a manifest names its tokenizer; raises ModelError for one that has none."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(
+            f"the tokenizer of {tokenizer.name_or_path} has no tokenizer.json, so nobody can tell whether the dataset"
+            " was made with it: give a model with a 'fast' tokenizer"
+        )
+    return hashlib.sha256(backend.to_str().encode("utf-8")).hexdigest()
 
 
 @contextlib.contextmanager

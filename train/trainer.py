@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from curate.errors import TrainingError
+from train.data import EpochSampler, blank_batch
 from train.reports.reporting_trainer import NAMED, ReportingTrainer
-from train.sampling import EpochSampler, blank_batch
 
 __all__ = ["CusetTrainer"]
 

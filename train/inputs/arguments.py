@@ -76,8 +76,7 @@ def training_arguments(config: RunConfig, out: Path, *, bf16: bool, evaluate: bo
         # without it, and without a GPU, each process of torchrun would train a copy for itself
         "use_cpu": not torch.accelerator.is_available(),
     }  # fmt: skip
-    if {"save_steps", "eval_steps"} & set(given):
-        defaults |= {f"{what}_strategy": "steps" for what in ("save", "eval") if f"{what}_steps" in given}
+    defaults |= {f"{what}_strategy": "steps" for what in ("save", "eval") if f"{what}_steps" in given}
     if "metric_for_best_model" in given:  # ours are better when lower; from eval_nll the Trainer concludes otherwise
         defaults["greater_is_better"] = False
     fixed: dict[str, Any] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from curate.errors import CusetError, DatasetError, TrainingError
+from curate.errors import CusetError, DatasetError, TrainingError, first_line
 
 __all__ = ["newest_checkpoint", "reading", "writing"]
 
@@ -73,4 +73,4 @@ def writing(out: str | Path) -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].split(". ")[0][:200]
+    return first_line(error).split(". ")[0][:200]

@@ -86,19 +86,17 @@ def draw(rows: Sequence[Row]) -> dict[str, bytes]:
     with rc_context(style):
         canvas = Figure(figsize=(8.4, 1.5 + 0.55 * len(names)), layout="constrained")
         panels = canvas.subplots(1, 2, sharey=True)
-        for axes, kind, title in zip(
-            panels, ("difference", "against"), ("less the untuned model", f"less {names[0]}"), strict=True
-        ):
+        kinds = {"difference": "less the untuned model", "against": f"less {names[0]}"}
+        for axes, (kind, title) in zip(panels, kinds.items(), strict=True):
             for number, token_class in enumerate(classes):
-                shift = (number - (len(classes) - 1) / 2) * 0.17
-                for place, name in enumerate(names):
-                    row = next(r for r in rows if (r.objective, r.token_class) == (name, token_class))
+                colour = _COLOURS.get(token_class, "#CC79A7")
+                for row in (row for row in rows if row.token_class == token_class):
                     found = getattr(row, kind)
                     if found is not None and found.value == found.value:
-                        colour = _COLOURS.get(token_class, "#CC79A7")
-                        axes.plot([found.low, found.high], [place + shift] * 2, color=colour, linewidth=1.8)
-                        axes.plot([found.value], [place + shift], "o", color=colour, markersize=4.5)
-                axes.plot([], [], "o-", color=_COLOURS.get(token_class, "#CC79A7"), label=token_class.replace("_", " "))
+                        place = names.index(row.objective) + (number - (len(classes) - 1) / 2) * 0.17
+                        axes.plot([found.low, found.high], [place] * 2, color=colour, linewidth=1.8)
+                        axes.plot([found.value], [place], "o", color=colour, markersize=4.5)
+                axes.plot([], [], "o-", color=colour, label=token_class.replace("_", " "))
             axes.axvline(0, color="#777777", linewidth=1)
             axes.set_title(f"held-out nll {title}", loc="left", fontsize=10.5)
             axes.set_xlabel("nats a token (negative: likelier)")
