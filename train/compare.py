@@ -32,7 +32,7 @@ from curate.errors import DatasetError, OptionError
 from curate.store import replace_file
 from train.inputs.arguments import processes
 from train.inputs.dataset import occupied, refuse_inside
-from train.inputs.run import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
+from train.inputs.run import Inputs, RunConfig, changed_since, identity_of, make_trainer, open_inputs, with_recipe
 from train.objective_options import ObjectiveConfig
 from train.reports.metrics import CLASSES, HeldOut
 from train.reports.study import Row, study_rows
@@ -124,15 +124,10 @@ def _seeds(text: str) -> list[int]:
 
 def _open_study(out: Path, config: CompareConfig, inputs: Inputs) -> None:
     """Makes the folder, or refuses one that holds something else."""
-    options = {name: value for name, value in differing(config).items() if name not in _PER_RUN}
-    record, path = json.loads(json.dumps({**options, **inputs.identity()})), out / "study.json"
+    record = {name: value for name, value in identity_of(config, inputs).items() if name not in _PER_RUN}
+    path = out / "study.json"
     if path.is_file():
-        try:
-            before = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise DatasetError(f"{path}: damaged; give another --out") from error
-        changed = [name for name in sorted({*record, *before}) if record.get(name) != before.get(name)]
-        if changed:
+        if changed := changed_since(path, record, "; give another --out"):
             raise OptionError(f"--out {out}: holds a study with other {', '.join(changed)}; give another folder")
         return
     if occupied(out):

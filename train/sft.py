@@ -22,12 +22,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from curate.console import main, parse_options, printable
-from curate.errors import DatasetError, OptionError, TrainingError, first_line
+from curate.errors import OptionError, TrainingError, first_line
 from curate.store import replace_file
 from train.inputs.arguments import check_tracker, processes, training_arguments
 from train.inputs.checkpoints import newest_checkpoint
 from train.inputs.dataset import occupied, refuse_inside
-from train.inputs.run import Inputs, RunConfig, bfloat16, differing, make_trainer, open_inputs, with_recipe
+from train.inputs.run import (
+    Inputs,
+    RunConfig,
+    bfloat16,
+    changed_since,
+    identity_of,
+    make_trainer,
+    open_inputs,
+    with_recipe,
+)
 from train.reports.card import model_card, results_table
 from train.reports.metrics import CLASSES
 from train.reports.plan import plan
@@ -134,7 +143,7 @@ def _record(config: SftConfig, inputs: Inputs) -> dict[str, Any]:
     names = ("cuset", "torch", "transformers", "peft", "accelerate", "datasets")
     return {
         "format_version": 1,
-        "run": {**differing(config), **inputs.identity(), "processes": processes()},
+        "run": {**identity_of(config, inputs), "processes": processes()},
         "data": [path.resolve().name for path in config.data],
         "options": {field: str(getattr(config, field)) for field in ("report_to", "save_limit", "push_to_hub")},
         "dropped_samples": list(inputs.data.dropped),
@@ -145,15 +154,11 @@ def _record(config: SftConfig, inputs: Inputs) -> dict[str, Any]:
 
 def _checkpoint(out: Path, record: dict[str, Any]) -> Path | None:
     """The newest whole checkpoint of this very run; raises OptionError where the folder holds another run."""
-    try:
-        before = dict(json.loads((out / _RECORD).read_text(encoding="utf-8"))["run"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DatasetError(f"{out / _RECORD}: damaged, so nobody can tell which run it was; start another") from error
-    now = record["run"]
-    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    damaged = ", so nobody can tell which run it was; start another"
+    changed = changed_since(out / _RECORD, record["run"], damaged, under="run")
     if changed:
-        was, is_ = ({name: json.dumps(run.get(name))[:80] for name in changed[:3]} for run in (before, now))
-        what = "; ".join(f"{name} was {was[name]}, is {is_[name]}" for name in was)
+        words = [f"{n} was {json.dumps(then)[:80]}, is {json.dumps(now)[:80]}" for n, (then, now) in changed.items()]
+        what = "; ".join(words[:3])
         raise OptionError(f"--resume: {out} holds another run: {what}; give the same options, or another --out")
     checkpoint = newest_checkpoint(out)
     if checkpoint is None:

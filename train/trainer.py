@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from curate.errors import TrainingError
+from curate.manifest import listed
 from train.data import EpochSampler, blank_batch
-from train.reports.reporting_trainer import NAMED, ReportingTrainer
+from train.reports.reporting_trainer import ReportingTrainer
 
 __all__ = ["CusetTrainer"]
 
@@ -107,8 +108,7 @@ class CusetTrainer(ReportingTrainer):
         return norm
 
     def _unusable(self, what: str, ids: Sequence[str]) -> str:
-        named = ", ".join(ids[:NAMED]) + (f" and {len(ids) - NAMED} more" if len(ids) > NAMED else "")
         return (
-            f"step {self.state.global_step + 1}: the {what} is not finite on sample {named}; the parameters are as"
-            " before the step: lower --learning-rate, or take the sample out, and --resume from the last checkpoint"
+            f"step {self.state.global_step + 1}: the {what} is not finite on sample {listed(ids)}; the parameters are"
+            " as before the step: lower --learning-rate, or take the sample out, and --resume from the last checkpoint"
         )

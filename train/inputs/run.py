@@ -11,15 +11,16 @@ import functools
 import hashlib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 import tyro
 
 from curate.console import check_ranges, take_option
-from curate.errors import OptionError, first_line
+from curate.errors import DatasetError, OptionError, first_line
 from curate.model import ModelFiles, locate_model
 from curate.store import read_manifest
 from train.data import collate
@@ -32,8 +33,6 @@ from train.objectives import Objective, make_objective
 from train.reports.metrics import CLASS_COLUMNS
 
 if TYPE_CHECKING:
-    import torch
-
     from train.trainer import CusetTrainer
 
 __all__ = ["Inputs", "RunConfig", "fresh_model", "make_trainer", "open_inputs", "recipe_file", "with_recipe"]
@@ -103,7 +102,6 @@ class Inputs:
     files: ModelFiles
     tokenizer: Any
     data: TrainingData
-    neutral_mean: float | None
 
     def objective(self, config: ObjectiveConfig) -> Objective:
         """The objective of these options, with the mean w of the samples that are trained on; raises OptionError where
@@ -164,7 +162,7 @@ def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None 
     )  # fmt: skip
     for one in objectives or [config]:
         make_objective(one, 0.5, data.manifests[0]["config"])
-    return Inputs(files, tokenizer, data, neutral_mean_of(data.manifests))
+    return Inputs(files, tokenizer, data)
 
 
 def _scored(path: Path) -> bool:
@@ -180,8 +178,6 @@ def _stored_weight(objective: Objective) -> bool:
 
 def bfloat16(config: RunConfig) -> bool:
     """Whether the run computes in bfloat16."""
-    import torch
-
     return config.dtype == "bfloat16" or (config.dtype == "auto" and torch.cuda.is_available())
 
 
@@ -191,11 +187,9 @@ def fresh_model(inputs: Inputs, config: RunConfig, objective: Objective, *, meta
     Parameters that are trained are float32; under LoRA in bfloat16 arithmetic the frozen ones are bfloat16. `meta`:
     shapes without values.
     """
-    import torch
     from transformers import AutoModelForCausalLM, set_seed
 
-    half = config.tuning == "lora" and bfloat16(config)
-    dtype: torch.dtype = torch.bfloat16 if half else torch.float32
+    dtype = torch.bfloat16 if config.tuning == "lora" and bfloat16(config) else torch.float32
     if meta:
         with torch.device("meta"):
             model: Any = AutoModelForCausalLM.from_config(inputs.files.load_config(), dtype=dtype)
@@ -261,7 +255,7 @@ def make_trainer(
     trainer = CusetTrainer(
         model=fresh_model(inputs, config, objective), args=arguments, objective=objective, data_collator=collate,
         train_dataset=inputs.data.train, eval_dataset=held_out, processing_class=inputs.tokenizer,
-        neutral_mean=inputs.neutral_mean, callbacks=list(callbacks),
+        neutral_mean=neutral_mean_of(inputs.data.manifests), callbacks=list(callbacks),
     )  # fmt: skip
     if trainer.accelerator.num_processes != processes():
         raise OptionError(f"{processes()} processes run, but {trainer.accelerator.num_processes} would train together")
@@ -269,12 +263,28 @@ def make_trainer(
     return trainer
 
 
-def differing(config: RunConfig) -> dict[str, Any]:
-    """The options that make one run another: all but where things lie and what is reported."""
+def identity_of(config: RunConfig, inputs: Inputs) -> dict[str, Any]:
+    """What makes one run another: its inputs, and its options but for where things lie and what is reported."""
     fields = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
     free = ("save_", "logging_", "hub_", "report_", "run_name", "project")
     fields["training"] = sorted(word for word in config.training if not word.startswith(free))
-    return dict(json.loads(json.dumps(fields, default=str)))
+    return {**json.loads(json.dumps(fields, default=str)), **inputs.identity()}
 
 
 _FREE = frozenset({"data", "model", "out", "resume", "dry_run", "report_to", "push_to_hub", "save_limit"})
+
+
+def changed_since(
+    record: Path, now: Mapping[str, Any], remedy: str, under: str | None = None
+) -> dict[str, tuple[Any, Any]]:
+    """What was otherwise when a folder's record was written: (then, now) of each name.
+
+    `under`: the entry of the record that is compared. Raises DatasetError, with the remedy, for a damaged one.
+    """
+    try:
+        content = json.loads(record.read_text(encoding="utf-8"))
+        before = dict(content if under is None else content[under])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DatasetError(f"{record}: damaged{remedy}") from error
+    pairs = {name: (before.get(name), now.get(name)) for name in sorted({*before, *now})}
+    return {name: (then, today) for name, (then, today) in pairs.items() if then != today}

@@ -15,22 +15,19 @@ It leaves out the allocator's own loss and the libraries (about 1 GB on a GPU).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from train.cross_entropy import CHUNK_VALUES
 from train.inputs.arguments import processes
-
-if TYPE_CHECKING:
-    from train.inputs.run import Inputs, RunConfig
+from train.inputs.run import Inputs, RunConfig, bfloat16, fresh_model
 
 __all__ = ["plan"]
 
 
 def plan(inputs: Inputs, config: RunConfig) -> Table:
     """Name and number of all that the run will do and take; loads no weights."""
-    from train.inputs.run import bfloat16, fresh_model
-
     data, held_out = inputs.data.train, inputs.data.held_out
     batches = math.ceil(len(data) / (config.batch_size * processes()))
     an_epoch = max(1, math.ceil(batches / config.accumulation))
@@ -58,8 +55,6 @@ def plan(inputs: Inputs, config: RunConfig) -> Table:
 
 
 def _memory(text: Any, config: RunConfig, tokens: int, size: int, trained: int, b: int) -> dict[str, int]:
-    from train.cross_entropy import CHUNK_VALUES
-
     width, layers = text.hidden_size, text.num_hidden_layers
     layer = tokens * (8 * width + 4 * getattr(text, "intermediate_size", 4 * width)) * (b + 4)
     inputs = layers * tokens * width * b

@@ -14,16 +14,14 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import EvalLoopOutput
 
 from curate.errors import TrainingError
+from curate.manifest import listed
 from train.inputs.checked_trainer import CheckedTrainer
 from train.objectives import Objective, TokenStatistics
 from train.reports.metrics import CLASSES, HeldOut, class_sums, nll_name
 
-__all__ = ["NAMED", "LogLines", "ReportingTrainer"]
+__all__ = ["LogLines", "ReportingTrainer"]
 
 log = logging.getLogger(__name__)
-
-NAMED = 5
-"""Sample ids in a message at most."""
 
 
 class _Clock(TrainerCallback):
@@ -109,10 +107,9 @@ class ReportingTrainer(CheckedTrainer):
         if inputs["sample_ids"]:
             sums = class_sums(outputs["nll"], inputs, self.neutral_mean).cpu()
             if sums.isnan().any():
-                named = ", ".join(inputs["sample_ids"][:NAMED])
                 raise TrainingError(
-                    f"step {self.state.global_step}: the nll of held-out sample {named} is not a number: the model's"
-                    " weights are damaged, or training has run away; lower --learning-rate"
+                    f"step {self.state.global_step}: the nll of held-out sample {listed(inputs['sample_ids'])} is not a"
+                    " number: the model's weights are damaged, or training has run away; lower --learning-rate"
                 )
             loss, denominator = float(outputs["loss"]), self.objective.denominator(inputs)
             self._judged.append((inputs["sample_ids"], sums.numpy(), loss, denominator))
