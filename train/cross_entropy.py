@@ -215,7 +215,7 @@ class _Head:
         return gradient
 
 
-def _statistics(nll: Sequence[Tensor], entropy: Sequence[Tensor]) -> TokenStatistics:
+def _statistics(nll: list[Tensor], entropy: list[Tensor]) -> TokenStatistics:
     """Of the tokens of some chunks."""
-    joined = torch.cat(list(nll))
-    return TokenStatistics(joined, (-joined).exp(), torch.cat(list(entropy)) if entropy else None)
+    joined = torch.cat(nll)
+    return TokenStatistics(joined, (-joined).exp(), torch.cat(entropy) if entropy else None)

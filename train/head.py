@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,26 +37,17 @@ def attach_head(model: Any, objective: Objective, *, chunk: int | None = None) -
     linear.forward = types.MethodType(_linear_forward, linear)
 
     @functools.wraps(type(model).forward)
-    def forward(
-        self: Any,
-        input_ids: Int64[Tensor, "1 L"] | None = None,
-        position_ids: Int64[Tensor, "1 L"] | None = None,
-        logit_index: Int64[Tensor, "N"] | None = None,
-        targets: Int64[Tensor, "N"] | None = None,
-        **batch: Any,
-    ) -> Any:
-        if input_ids is None or position_ids is None or logit_index is None or targets is None:
-            return own(input_ids=input_ids, position_ids=position_ids, **batch)
+    def forward(self: Any, *args: Any, targets: Int64[Tensor, "N"] | None = None, **batch: Any) -> Any:
+        if targets is None:
+            return own(*args, **batch)
         check_head(self)
-        if len(batch["sample_weight"]) == 1:
-            position_ids = None  # of one sample they say nothing, and would cost every layer an explicit mask
-        hidden = _hidden(self, input_ids, position_ids, logit_index)
-        scale = objective.scale(batch)
+        hidden = _hidden(self, batch)
         reference = kl = None
         if objective.kl:
+            scale = objective.scale(batch)
             kl = torch.full_like(targets, objective.kl, dtype=torch.float32) * (1 if scale is None else scale)
             with _without_adapter(self), torch.no_grad():
-                reference = _hidden(self, input_ids, position_ids, logit_index)
+                reference = _hidden(self, batch)
 
         def weigh(statistics: TokenStatistics, part: slice) -> Tensor:
             return objective.weights(statistics, batch, part)
@@ -93,9 +84,12 @@ def _linear_forward(self: Any, hidden: Tensor, work: Callable[[Tensor, Tensor | 
     return type(self).forward(self, hidden) if work is None else work(self.weight, self.bias)
 
 
-def _hidden(model: Any, ids: Tensor, positions: Tensor | None, at: Int64[Tensor, "N"]) -> Float[Tensor, "N H"]:
-    states = model.base_model(input_ids=ids, position_ids=positions, use_cache=False)[0]
-    return states[0, at]
+def _hidden(model: Any, batch: Mapping[str, Any]) -> Float[Tensor, "N H"]:
+    """The last hidden states that predict the response tokens."""
+    # of one sample positions say nothing, and would cost every layer an explicit mask
+    positions = batch["position_ids"] if len(batch["sample_weight"]) > 1 else None
+    states = model.base_model(input_ids=batch["input_ids"], position_ids=positions, use_cache=False)[0]
+    return states[0, batch["logit_index"]]
 
 
 @contextmanager
