@@ -32,7 +32,7 @@ from curate.errors import DatasetError, OptionError
 from curate.store import replace_file
 from train.inputs.arguments import processes
 from train.inputs.dataset import occupied, refuse_inside
-from train.inputs.run import Inputs, RunConfig, changed_since, identity_of, make_trainer, open_inputs, with_recipe
+from train.inputs.run import Inputs, RunConfig, changed_since, make_trainer, open_inputs, with_recipe
 from train.objective_options import ObjectiveConfig
 from train.reports.metrics import CLASSES, HeldOut
 from train.reports.study import Row, study_rows
@@ -124,7 +124,7 @@ def _seeds(text: str) -> list[int]:
 
 def _open_study(out: Path, config: CompareConfig, inputs: Inputs) -> None:
     """Makes the folder, or refuses one that holds something else."""
-    record = {name: value for name, value in identity_of(config, inputs).items() if name not in _PER_RUN}
+    record = {name: value for name, value in inputs.identity(config).items() if name not in _PER_RUN}
     path = out / "study.json"
     if path.is_file():
         if changed := changed_since(path, record, "; give another --out"):
@@ -149,7 +149,7 @@ def _finish_runs(
     assert config.out is not None
     done = {}
     for number, (name, seed, own) in enumerate(plan):
-        objective = {} if own is None else {name: getattr(own, name) for name in _OBJECTIVE}
+        objective = {} if own is None else {field: getattr(own, field) for field in _OBJECTIVE}
         path = config.out / "runs" / _file_name(name, seed, objective)
         result = _stored(path, objective)
         if result is None:

@@ -162,7 +162,7 @@ class _Head:
                 used.append(weights(_statistics(nll[-1:], entropy[-1:]), part))
             gradient = self._by_logits(part, used[-1], z, logp, *reference).to(hidden.dtype)
             if by_hidden is not None:
-                by_hidden[part] = gradient @ self.weight
+                torch.mm(gradient, self.weight, out=by_hidden[part])
             if trained[1] and by_weight is None:
                 by_weight = (gradient.T @ hidden).float()
             elif by_weight is not None and hidden.dtype == torch.float32:

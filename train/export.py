@@ -8,7 +8,6 @@ cannot carry is printed, and stands in the README.md beside the data.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import shutil
@@ -103,13 +102,12 @@ def export(config: ExportConfig) -> tuple[TrainingData, dict[str, Carried]]:
     refuse_inside(config.out, config.data)
     portions = DataConfig(config.data, config.max_length, config.held_out, config.split_seed)
     data = open_data(portions, _NEEDED[config.mask], need_scores=False)
-    config, written = _with_defaults(config, data), {}
+    options, written = _options(config, data), {}
     with _whole(config.out) as folder:
         for name, samples in (("train", data.train), ("test", data.held_out)):
             if samples is not None:
                 written[name] = Carried()
-                rows = _rows(samples, config, data.manifests[0]["config"], written[name])
-                _write(rows, folder / f"{name}.{config.files}")
+                _write(_rows(samples, config.mask, options, written[name]), folder / f"{name}.{config.files}")
         if not written["train"].rows:
             raise DatasetError(f"--mask {config.mask}: leaves no token to train on; give another mask or a lower --tau")
         lines = "".join(f"- {line}\n" for line in _lines(config, data, written, escape_markdown))
@@ -135,34 +133,27 @@ def _whole(out: Path) -> Iterator[Path]:
         raise DatasetError(f"--out {out}: cannot write there ({why}); give another folder") from error
 
 
-def _with_defaults(config: ExportConfig, data: TrainingData) -> ExportConfig:
-    """tau and lambda as given, else those of the build."""
-    built = data.manifests[0]["config"]
-    tau, lambda_ = (
-        built[name] if own is None else own for name, own in (("tau", config.tau), ("lambda", config.lambda_))
-    )
-    return dataclasses.replace(config, tau=tau, lambda_=lambda_)
+def _options(config: ExportConfig, data: TrainingData) -> dict[str, Any]:
+    """What the masks depend on: as the build had it, but for tau and lambda that are given."""
+    given = {"tau": config.tau, "lambda": config.lambda_}
+    return data.manifests[0]["config"] | {name: value for name, value in given.items() if value is not None}
 
 
-def _weights(sample: Sample, config: ExportConfig, options: dict[str, Any]) -> Float32[Array, "T"]:
+def _weights(sample: Sample, mask: str, options: dict[str, Any]) -> Float32[Array, "T"]:
     """M of equation (4), of which a binary mask keeps M > 0; without a mask: ones."""
     size, lists = len(sample.input_ids) - sample.prompt_tokens, sample.columns
-    if config.mask == "none":
+    if mask == "none":
         return np.ones(size, np.float32)
-    assert config.tau is not None
-    assert config.lambda_ is not None
     scopes = {name: options[name] for name in ("launch_scope", "device_functions")}
-    sure = confidence_mask(lists["logprob"], config.tau) if "logprob" in lists else np.zeros(size, bool)
+    sure = confidence_mask(lists["logprob"], options["tau"]) if "logprob" in lists else np.zeros(size, bool)
     inside = cuda_mask(lists["location"], **scopes) if "location" in lists else np.zeros(size, bool)
-    return token_weight(sure, inside, config.lambda_)
+    return token_weight(sure, inside, options["lambda"])
 
 
-def _rows(
-    samples: SampleSet, config: ExportConfig, options: dict[str, Any], carried: Carried
-) -> Iterator[dict[str, Any]]:
+def _rows(samples: SampleSet, mask: str, options: dict[str, Any], carried: Carried) -> Iterator[dict[str, Any]]:
     for number in range(samples.samples):
         sample = samples.sample(number)
-        weights = _weights(sample, config, options)
+        weights = _weights(sample, mask, options)
         trained = np.concatenate([np.zeros(sample.prompt_tokens, bool), weights > 0])
         carried.response_tokens += len(weights)
         if not trained.any():
@@ -197,7 +188,8 @@ def _lines(
     config: ExportConfig, data: TrainingData, written: dict[str, Carried], shown: Callable[[str], str] = str
 ) -> list[str]:
     """What was written, what the format cannot carry, and what its reader must be told; `shown` escapes names."""
-    lines = [f"--mask {config.mask}, tau {config.tau:g}, lambda {config.lambda_:g}"]
+    options = _options(config, data)
+    lines = [f"--mask {config.mask}, tau {options['tau']:g}, lambda {options['lambda']:g}"]
     for name, its in written.items():
         share = its.trained_tokens / max(1, its.response_tokens)
         left = f"; {its.empty} samples without a token to train on are left out" if its.empty else ""
@@ -240,7 +232,7 @@ def _lines(
 def run(arguments: Sequence[str]) -> int:
     config = parse_options(ExportConfig, arguments, "train.export")
     data, written = export(config)
-    for line in _lines(_with_defaults(config, data), data, written):
+    for line in _lines(config, data, written):
         print(printable(line))
     return 0
 

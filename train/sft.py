@@ -19,6 +19,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.utils import validate_repo_id
 from rich.console import Console
 
 from curate.console import main, parse_options, printable
@@ -27,16 +30,7 @@ from curate.store import replace_file
 from train.inputs.arguments import check_tracker, processes, training_arguments
 from train.inputs.checkpoints import newest_checkpoint
 from train.inputs.dataset import occupied, refuse_inside
-from train.inputs.run import (
-    Inputs,
-    RunConfig,
-    bfloat16,
-    changed_since,
-    identity_of,
-    make_trainer,
-    open_inputs,
-    with_recipe,
-)
+from train.inputs.run import Inputs, RunConfig, bfloat16, changed_since, make_trainer, open_inputs, with_recipe
 from train.reports.card import model_card, results_table
 from train.reports.metrics import CLASSES
 from train.reports.plan import plan
@@ -128,9 +122,6 @@ def _check_out(out: Path, resume: bool) -> None:
 
 
 def _check_repository(name: str | None) -> None:
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
     try:
         if name is not None:
             validate_repo_id(name)
@@ -143,7 +134,7 @@ def _record(config: SftConfig, inputs: Inputs) -> dict[str, Any]:
     names = ("cuset", "torch", "transformers", "peft", "accelerate", "datasets")
     return {
         "format_version": 1,
-        "run": {**identity_of(config, inputs), "processes": processes()},
+        "run": {**inputs.identity(config), "processes": processes()},
         "data": [path.resolve().name for path in config.data],
         "options": {field: str(getattr(config, field)) for field in ("report_to", "save_limit", "push_to_hub")},
         "dropped_samples": list(inputs.data.dropped),
@@ -154,9 +145,8 @@ def _record(config: SftConfig, inputs: Inputs) -> dict[str, Any]:
 
 def _checkpoint(out: Path, record: dict[str, Any]) -> Path | None:
     """The newest whole checkpoint of this very run; raises OptionError where the folder holds another run."""
-    damaged = ", so nobody can tell which run it was; start another"
-    changed = changed_since(out / _RECORD, record["run"], damaged, under="run")
-    if changed:
+    remedy = ", so nobody can tell which run it was; start another"
+    if changed := changed_since(out / _RECORD, record["run"], remedy, under="run"):
         words = [f"{n} was {json.dumps(then)[:80]}, is {json.dumps(now)[:80]}" for n, (then, now) in changed.items()]
         what = "; ".join(words[:3])
         raise OptionError(f"--resume: {out} holds another run: {what}; give the same options, or another --out")
@@ -167,16 +157,15 @@ def _checkpoint(out: Path, record: dict[str, Any]) -> Path | None:
 
 
 def _trainer(config: SftConfig, inputs: Inputs, out: Path, *, resumed: bool) -> CusetTrainer:
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
-
     from train.reports.reporting_trainer import LogLines
 
     more: dict[str, Any] = {"report_to": config.report_to, "save_total_limit": config.save_limit}
     if resumed:
         more["eval_on_start"] = False
     if config.push_to_hub is not None:
-        more |= {"push_to_hub": True, "hub_model_id": config.push_to_hub, "hub_strategy": "end"}
-        more["hub_private_repo"] = True
+        more |= {
+            "push_to_hub": True, "hub_model_id": config.push_to_hub, "hub_strategy": "end", "hub_private_repo": True,
+        }  # fmt: skip
     try:
         return make_trainer(inputs, config, out, callbacks=[LogLines()], **more)
     except (HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, ConnectionError) as error:
@@ -188,8 +177,6 @@ def _trainer(config: SftConfig, inputs: Inputs, out: Path, *, resumed: bool) -> 
 
 def _train(trainer: CusetTrainer, checkpoint: Path | None) -> dict[str, Any]:
     """Trains to the end; held-out figures at the start and at the end, NaN as None."""
-    import torch
-
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         last = [line["step"] for line in trainer.state.log_history if "eval_nll" in line][-1:]

@@ -39,6 +39,10 @@ __all__ = ["Inputs", "RunConfig", "fresh_model", "make_trainer", "open_inputs", 
 
 _RECIPES = Path(__file__).parent.parent / "recipes"
 
+_FREE = frozenset({"data", "model", "out", "resume", "dry_run", "report_to", "push_to_hub", "save_limit"})
+_FREE_ARGUMENTS = ("save_", "logging_", "hub_", "report_", "run_name", "project")
+"""Options and arguments of the Trainer that make no other run."""
+
 _RANGES: dict[str, tuple[float, float]] = {
     "learning_rate": (0, 10), "epochs": (0, 1e6), "max_steps": (1, 2**40), "batch_size": (1, 2**20),
     "seed": (0, 2**32 - 1), "accumulation": (1, 2**20), "lora_r": (1, 2**16), "lora_alpha": (0, 1e6),
@@ -108,16 +112,17 @@ class Inputs:
         the dataset was weighed with others."""
         return make_objective(config, self.data.train.mean_sample_weight, self.data.manifests[0]["config"])
 
-    def identity(self) -> dict[str, Any]:
-        """What the run depends on beside its options; no path of the machine."""
+    def identity(self, config: RunConfig) -> dict[str, Any]:
+        """What makes one run another: its options but for where things lie and what is reported, and its inputs; no
+        path of the machine."""
+        options = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
+        options["training"] = sorted(word for word in config.training if not word.startswith(_FREE_ARGUMENTS))
         manifests = [hashlib.sha256(json.dumps(m, sort_keys=True).encode()).hexdigest() for m in self.data.manifests]
         held = self.data.held_out
-        return {
-            "model": self.files.identity(),
-            "datasets": manifests,
-            "samples": self.data.train.samples,
+        return json.loads(json.dumps(options, default=str)) | {
+            "model": self.files.identity(), "datasets": manifests, "samples": self.data.train.samples,
             "held_out_samples": held.samples if held is not None else 0,
-        }
+        }  # fmt: skip
 
 
 def recipe_file(name: str) -> Path:
@@ -261,17 +266,6 @@ def make_trainer(
         raise OptionError(f"{processes()} processes run, but {trainer.accelerator.num_processes} would train together")
     trainer.remove_callback(PrinterCallback)  # standard output is for results
     return trainer
-
-
-def identity_of(config: RunConfig, inputs: Inputs) -> dict[str, Any]:
-    """What makes one run another: its inputs, and its options but for where things lie and what is reported."""
-    fields = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
-    free = ("save_", "logging_", "hub_", "report_", "run_name", "project")
-    fields["training"] = sorted(word for word in config.training if not word.startswith(free))
-    return {**json.loads(json.dumps(fields, default=str)), **inputs.identity()}
-
-
-_FREE = frozenset({"data", "model", "out", "resume", "dry_run", "report_to", "push_to_hub", "save_limit"})
 
 
 def changed_since(
