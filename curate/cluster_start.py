@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from curate.errors import CusetError, OptionError
+from curate.errors import CusetError, OptionError, first_line
 from curate.pool import cores
 
 __all__ = ["Connection", "Machines", "quiet"]
@@ -93,9 +93,8 @@ class Connection:
             else:
                 self._start(ray, common)
         except (Exception, SystemExit) as error:
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
             what = "no cluster can be started here" if self.address is None else f"--ray-address {self.address}"
-            raise OptionError(f"--engine ray: {what}: {said}") from error
+            raise OptionError(f"--engine ray: {what}: {first_line(error)}") from error
         finally:
             self._ours = True
 

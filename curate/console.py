@@ -20,7 +20,7 @@ from rich.console import Console
 
 from curate.errors import CusetError, OptionError
 
-__all__ = ["OneLine", "main", "parse_options", "printable", "stderr"]
+__all__ = ["OneLine", "main", "parse_options", "printable", "stderr", "take_option"]
 
 Config = TypeVar("Config")
 
@@ -50,12 +50,10 @@ def parse_options(config: type[Config], arguments: Sequence[str], command: str) 
     arguments = list(arguments)
     if any("\0" in a or (not a.isascii() and a != a.encode("utf-8", "replace").decode()) for a in arguments):
         raise OptionError("an option holds a NUL or bytes that are not UTF-8")
-    at = next((n for n, a in enumerate(arguments) if a == "--config" or a.startswith("--config=")), None)
-    if at is not None:
-        _, equals, file = arguments.pop(at).partition("=")
-        if not equals and at == len(arguments):
-            raise OptionError("--config: give a YAML file")
-        file = file if equals else arguments.pop(at)
+    file = take_option(arguments, "--config")
+    if file == "":
+        raise OptionError("--config: give a YAML file")
+    if file is not None:
         given = {a.partition("=")[0].replace("_", "-").replace("--no-", "--") for a in arguments}
         arguments = [*_from_yaml(Path(file), given, _lists(config)), *arguments]
     said = io.StringIO()
@@ -67,8 +65,17 @@ def parse_options(config: type[Config], arguments: Sequence[str], command: str) 
             raise
         words = said.getvalue().split("Argument helptext")[0].split("For full helptext")[0]
         words = " ".join(re.sub(r"[\u2500-\u257f]+|-{9,}", " ", words).split())  # tyro draws a box around its message
-        origin = "" if at is None else f" (options of {file} among them)"
+        origin = "" if file is None else f" (options of {file} among them)"
         raise OptionError(f"{words.rstrip('.')}{origin}; python -m {command} --help lists the options") from None
+
+
+def take_option(arguments: list[str], option: str) -> str | None:
+    """Takes an option out of a command's words; its value, empty where none follows, None where it is not there."""
+    at = next((n for n, word in enumerate(arguments) if word.partition("=")[0] == option), None)
+    if at is None:
+        return None
+    _, equals, value = arguments.pop(at).partition("=")
+    return value if equals or at == len(arguments) else arguments.pop(at)
 
 
 def _lists(config: type) -> Set[str]:

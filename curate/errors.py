@@ -22,6 +22,7 @@ __all__ = [
     "OptionError",
     "SourceError",
     "TrainingError",
+    "first_line",
 ]
 
 
@@ -54,3 +55,8 @@ class TrainingError(CusetError):
 
 class HubError(CusetError):
     """The Hub, which refuses, fails or cannot be reached."""
+
+
+def first_line(error: BaseException, longest: int = 300) -> str:
+    """What an error of a library says, for a message of ours; its type where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:longest]

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from curate.errors import ModelError
+from curate.errors import ModelError, first_line
 from curate.store import cache_folder
 
-__all__ = ["ModelFiles", "locate_model"]
+__all__ = ["ModelFiles", "locate_model", "tokenizer_hash"]
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,14 @@ class ModelFiles:
             log.info("%s: its configuration does not tell its size (%s)", self.name, type(error).__name__)
             return None
         return sum(parameter.numel() for parameter in model.parameters())
+
+    def load_config(self) -> Any:
+        """The model's configuration, of its text part where it has several; raises ModelError in one line."""
+        from transformers import AutoConfig
+
+        with _one_line(self.name, "configuration"):
+            config = AutoConfig.from_pretrained(self.path, revision=self.revision, trust_remote_code=False)
+            return config.get_text_config()
 
     def load_tokenizer(self) -> Any:
         """The tokenizer; raises ModelError in one line."""
@@ -147,6 +155,17 @@ def _resolve_revision(name: str, revision: str) -> str:
             ) from error
 
 
+def tokenizer_hash(tokenizer: Any) -> str:
+    """The hash by which a manifest names its tokenizer; raises ModelError for one that has none."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(
+            f"the tokenizer of {tokenizer.name_or_path} has no tokenizer.json, so nobody can tell whether the dataset"
+            " was made with it: give a model with a 'fast' tokenizer"
+        )
+    return hashlib.sha256(backend.to_str().encode("utf-8")).hexdigest()
+
+
 @contextlib.contextmanager
 def _one_line(name: str, what: str) -> Iterator[None]:
     try:
@@ -154,8 +173,7 @@ def _one_line(name: str, what: str) -> Iterator[None]:
     except ModelError:
         raise
     except Exception as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(f"--model {name}: cannot load the {what}: {said[0][:300]}") from error
+        raise ModelError(f"--model {name}: cannot load the {what}: {first_line(error)}") from error
 
 
 @contextlib.contextmanager

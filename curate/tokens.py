@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from curate.errors import ModelError
 from curate.extract import CodeBlock
+from curate.model import tokenizer_hash
 from curate.offsets import Piece, tiled, to_response
 
 __all__ = ["PLAIN_TEMPLATE", "Encoder", "TokenisedSample", "Untokenisable"]
@@ -104,9 +105,8 @@ class Encoder:
 
     def identity(self) -> dict[str, object]:
         """What the manifest says of tokenizer and template."""
-        backend = self.tokenizer.backend_tokenizer.to_str()
         return {
-            "sha256": hashlib.sha256(backend.encode("utf-8")).hexdigest(),
+            "sha256": tokenizer_hash(self.tokenizer),
             "template_sha256": hashlib.sha256(self.template.encode("utf-8")).hexdigest(),
             "template": "the model's" if self.tokenizer.chat_template else "plain",
             "start_token": self.start_token,

@@ -18,6 +18,7 @@ from curate.taxonomy import Location
 __all__ = [
     "SampleWeight",
     "confidence_mask",
+    "cuda_locations",
     "cuda_mask",
     "sample_weight",
     "token_weight",
@@ -33,8 +34,8 @@ def confidence_mask(logprob: Float16[Array, "T"], tau: float) -> Bool[Array, "T"
     return logprob.astype(np.float32) > log_tau
 
 
-def cuda_mask(location: UInt8[Array, "T"], *, launch_scope: str, device_functions: bool) -> Bool[Array, "T"]:
-    """The indicator of equation (3): the token stands in a kernel or in a launch.
+def cuda_locations(launch_scope: str, device_functions: bool) -> list[Location]:
+    """Where equation (3) finds a token inside a kernel or a launch.
 
     `launch_scope` setup adds the declarations that feed a launch; `device_functions` adds `__device__` helpers.
     """
@@ -43,7 +44,12 @@ def cuda_mask(location: UInt8[Array, "T"], *, launch_scope: str, device_function
         inside.append(Location.LAUNCH_SETUP)
     if device_functions:
         inside.append(Location.DEVICE_FUNCTION)
-    return np.isin(location, np.array(inside, dtype=np.uint8))
+    return inside
+
+
+def cuda_mask(location: UInt8[Array, "T"], *, launch_scope: str, device_functions: bool) -> Bool[Array, "T"]:
+    """The indicator of equation (3): the token stands in a kernel or in a launch; options as in `cuda_locations`."""
+    return np.isin(location, np.array(cuda_locations(launch_scope, device_functions), dtype=np.uint8))
 
 
 def token_weight(mconf: Bool[Array, "T"], mcuda: Bool[Array, "T"], lambda_: float) -> Float32[Array, "T"]:

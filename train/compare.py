@@ -31,8 +31,8 @@ from curate.console import main, parse_options, printable
 from curate.errors import DatasetError, OptionError
 from curate.store import replace_file
 from train.inputs.arguments import processes
-from train.inputs.dataset import refuse_inside
-from train.inputs.run import Inputs, RunConfig, differing, make_trainer, open_inputs, with_recipe
+from train.inputs.dataset import occupied, refuse_inside
+from train.inputs.run import Inputs, RunConfig, changed_since, make_trainer, open_inputs, with_recipe
 from train.objective_options import ObjectiveConfig
 from train.reports.metrics import CLASSES, HeldOut
 from train.reports.study import Row, study_rows
@@ -42,7 +42,8 @@ __all__ = ["CompareConfig", "run"]
 
 log = logging.getLogger(__name__)
 
-_PER_RUN = frozenset({f.name for f in dataclasses.fields(ObjectiveConfig)} | {"seed", "objectives", "seeds"})
+_OBJECTIVE = tuple(f.name for f in dataclasses.fields(ObjectiveConfig))
+_PER_RUN = frozenset({*_OBJECTIVE, "seed", "objectives", "seeds"})
 """Options by which the runs of one study differ: each run's file has its own."""
 
 
@@ -86,7 +87,6 @@ def run(arguments: Sequence[str]) -> int:
 
 def _variants(config: CompareConfig) -> dict[str, CompareConfig]:
     """What each name in --objectives asks for."""
-    known = {f.name for f in dataclasses.fields(ObjectiveConfig)}
     found: dict[str, CompareConfig] = {}
     for word in (part.strip() for part in config.objectives.split(",")):
         name, *settings = word.split(":")
@@ -94,7 +94,7 @@ def _variants(config: CompareConfig) -> dict[str, CompareConfig]:
         for setting in settings:
             option, equals, value = setting.partition("=")
             field = option.replace("-", "_").replace("lambda", "lambda_")
-            if not equals or field not in known:
+            if not equals or field not in _OBJECTIVE:
                 raise OptionError(f"--objectives {word}: write NAME:OPTION=VALUE, with options of objectives")
             if field in given:
                 raise OptionError(f"--objectives {word}: {option} stands there twice")
@@ -124,19 +124,13 @@ def _seeds(text: str) -> list[int]:
 
 def _open_study(out: Path, config: CompareConfig, inputs: Inputs) -> None:
     """Makes the folder, or refuses one that holds something else."""
-    options = {name: value for name, value in differing(config).items() if name not in _PER_RUN}
-    record = json.loads(json.dumps({**options, **inputs.identity()}))
+    record = {name: value for name, value in inputs.identity(config).items() if name not in _PER_RUN}
     path = out / "study.json"
     if path.is_file():
-        try:
-            before = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise DatasetError(f"{path}: damaged; give another --out") from error
-        changed = [name for name in sorted({*record, *before}) if record.get(name) != before.get(name)]
-        if changed:
+        if changed := changed_since(path, record, "; give another --out"):
             raise OptionError(f"--out {out}: holds a study with other {', '.join(changed)}; give another folder")
         return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if occupied(out):
         raise OptionError(f"--out {out}: exists and is no study; give another folder")
     try:
         (out / "runs").mkdir(parents=True, exist_ok=True)
@@ -155,23 +149,21 @@ def _finish_runs(
     assert config.out is not None
     done = {}
     for number, (name, seed, own) in enumerate(plan):
-        objective = {} if own is None else {f.name: getattr(own, f.name) for f in dataclasses.fields(ObjectiveConfig)}
+        objective = {} if own is None else {field: getattr(own, field) for field in _OBJECTIVE}
         path = config.out / "runs" / _file_name(name, seed, objective)
         result = _stored(path, objective)
         if result is None:
             began = time.monotonic()
             # the figures of the untuned model are the same whatever is asked of it; the columns are those of a variant
             result = _one_run(own or next(iter(variants.values())), inputs, path.parent, train=own is not None)
+            seconds, mean = time.monotonic() - began, result.means()["all"]
             content = {
-                "objective": objective, "seed": seed, "seconds": time.monotonic() - began,
-                "classes": CLASSES, "sample_ids": result.sample_ids,
-                "nll": result.nll.tolist(), "tokens": result.tokens.tolist(),
+                "objective": objective, "seed": seed, "seconds": seconds, "classes": CLASSES,
+                "sample_ids": result.sample_ids, "nll": result.nll.tolist(), "tokens": result.tokens.tolist(),
             }  # fmt: skip
             replace_file(path, json.dumps(content).encode())
-            mean, seconds = result.means()["all"], content["seconds"]
-            log.info(
-                "%d/%d  %s, seed %d: held-out nll %.4f  (%.0f s)", number, len(plan) - 1, name, seed, mean, seconds
-            )
+            which = f"{number}/{len(plan) - 1}  {name}, seed {seed}"
+            log.info("%s: held-out nll %.4f  (%.0f s)", which, mean, seconds)
         done[name, seed] = result
     return done
 
@@ -200,8 +192,7 @@ def _stored(path: Path, objective: Mapping[str, Any]) -> HeldOut | None:
 
 
 def _one_run(config: CompareConfig, inputs: Inputs, out: Path, *, train: bool) -> HeldOut:
-    quiet: dict[str, Any] = {"save_strategy": "no", "eval_strategy": "no", "eval_on_start": False}
-    trainer = make_trainer(inputs, config, out, **quiet)
+    trainer = make_trainer(inputs, config, out, save_strategy="no", eval_strategy="no", eval_on_start=False)
     if train:
         trainer.train()
     return trainer.held_out_sums()
@@ -237,9 +228,9 @@ def _plain(row: Row) -> dict[str, Any]:
     cells: dict[str, Any] = {"objective": row.objective, "class": row.token_class, "tokens": row.tokens}
     for name in ("nll", "difference", "against"):
         found = getattr(row, name)
-        for end in ("value", "low", "high"):
-            number = float("nan") if found is None else getattr(found, end)
-            cells[name if end == "value" else f"{name}_{end}"] = number if math.isfinite(number) else None
+        for column, end in ((name, "value"), (f"{name}_low", "low"), (f"{name}_high", "high")):
+            number = getattr(found, end, math.nan)
+            cells[column] = number if math.isfinite(number) else None
     return cells
 
 

@@ -10,8 +10,8 @@ a reference. Memory: two chunks of float32 logits (three with a reference), and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -87,127 +87,100 @@ def weighted_cross_entropy(
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
     rows = chunk or max(1, CHUNK_VALUES // len(weight))
-    trained = tuple(torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias))
+    trained = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
     with torch.no_grad(), torch.autocast(kind, enabled=False):
-        head = _Head(
-            hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), targets, rows,
-            rule or LogitRule(), entropy_top20, None if ref_hidden is None else ref_hidden.to(dtype), kl,
-        )  # fmt: skip
+        tensors = [None if x is None else x.to(dtype) for x in (hidden, weight, bias, ref_hidden)]
+        head = _Head(*tensors, targets, kl, rule or LogitRule(), entropy_top20, rows)  # type: ignore[call-arg,arg-type]
         if whole and any(trained) and not isinstance(weights, Tensor):
-            weights = head.run(weights, None).weights
-        gradients = _Gradients(trained) if any(trained) else None
-        out = head.run(weights, gradients)
-    if gradients is not None:
+            weights = head.run(weights, [False] * 3)[0].weights
+        out, gradients = head.run(weights, trained)
+    if any(trained):
         out = replace(out, loss=_WithGradients.apply(out.loss, gradients, hidden, weight, bias))
     return out
 
 
-@dataclass(eq=False)
-class _Gradients:
-    """Gradients of the un-normalised loss, as they grow chunk by chunk; those of the output embedding in float32."""
-
-    trained: tuple[bool, ...]
-    """Whether hidden states, output embedding and its bias need one."""
-    of_hidden: list[Tensor] = field(default_factory=list)
-    of_weight: Tensor | None = None
-    of_bias: Tensor | None = None
-
-    def add(self, gradient: Float[Tensor, "P V"], hidden: Float[Tensor, "P H"], weight: Float[Tensor, "V H"]) -> None:
-        """Takes in a chunk: the gradient by its logits, its hidden states, the output embedding."""
-        of_hidden, of_weight, of_bias = self.trained
-        if of_hidden:
-            self.of_hidden.append(gradient @ weight)
-        if of_weight and self.of_weight is None:
-            self.of_weight = (gradient.T @ hidden).float()
-        elif self.of_weight is not None and hidden.dtype == torch.float32:
-            self.of_weight.addmm_(gradient.T, hidden)
-        elif self.of_weight is not None:
-            self.of_weight += gradient.T @ hidden
-        if of_bias:
-            summed = gradient.sum(0, dtype=torch.float32)
-            self.of_bias = summed if self.of_bias is None else self.of_bias.add_(summed)
-
-
 class _WithGradients(torch.autograd.Function):
-    """Gives the loss its gradients, which are known already; one backward pass."""
+    """Gives the loss its gradients by the inputs, which are known already (None: not asked for); one backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, loss: Tensor, gradients: _Gradients, *inputs: Tensor | None) -> Tensor:
-        ctx.gradients = gradients
-        ctx.like = [None if x is None else (x.shape, x.dtype, x.device) for x in inputs]
+    def forward(ctx: Any, loss: Tensor, gradients: Sequence[Tensor | None], *inputs: Tensor | None) -> Tensor:
+        ctx.known = [(gradient, None if x is None else x.dtype) for gradient, x in zip(gradients, inputs, strict=True)]
         return loss.clone()
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.gradients is None:
+        if ctx.known is None:
             raise RuntimeError("the gradients of this loss have been handed out: it has one backward pass")
-        known, ctx.gradients = ctx.gradients, None
-        hidden = torch.cat(known.of_hidden) if known.of_hidden else None
-        result: list[Tensor | None] = [None, None]
-        for trained, gradient, like in zip(
-            known.trained, (hidden, known.of_weight, known.of_bias), ctx.like, strict=True
-        ):
-            if not trained:
-                result.append(None)
-            elif gradient is None:  # no token at all
-                result.append(torch.zeros(like[0], dtype=like[1], device=like[2]))
-            else:
-                result.append(gradient.mul_(upstream).to(like[1]))
-        return tuple(result)
+        known, ctx.known = ctx.known, None
+        return (None, None, *(None if x is None else x.mul_(upstream).to(dtype) for x, dtype in known))
 
 
 @dataclass(frozen=True, eq=False)
 class _Head:
-    """The inputs of `weighted_cross_entropy`, in the type of the products."""
+    """The inputs of `weighted_cross_entropy`, in the type of the products; `rows`: tokens of a chunk."""
 
     hidden: Float[Tensor, "N H"]
     weight: Float[Tensor, "V H"]
     bias: Float[Tensor, "V"] | None
+    ref_hidden: Float[Tensor, "N H"] | None
     targets: Int64[Tensor, "N"]
-    rows: int
+    kl: Float32[Tensor, "N"] | None
     rule: LogitRule
     entropy_top20: bool
-    ref_hidden: Float[Tensor, "N H"] | None
-    kl: Float32[Tensor, "N"] | None
+    rows: int
 
-    def run(self, weights: Tensor | Weigh, gradients: _Gradients | None) -> HeadOutput:
-        """One pass over the tokens. Where no gradient is asked for, the weights are worked out at its end."""
+    def run(self, weights: Tensor | Weigh, trained: Sequence[bool]) -> tuple[HeadOutput, list[Tensor | None]]:
+        """One pass over the tokens, and the gradients by hidden states, output embedding and its bias, as far as they
+        are `trained`; those of the output embedding in float32. Where none is, the weights are worked out at the end.
+        """
         count = len(self.hidden)
-        rows = min(self.rows, count)
-        nll = self.hidden.new_empty(count, dtype=torch.float32)
-        used, divergence, entropy = torch.empty_like(nll), torch.empty_like(nll), torch.empty_like(nll)
-        # Made once: a fresh buffer for each chunk would have its pages mapped anew.
-        logits = nll.new_empty(rows, len(self.weight))
-        logprobs = torch.empty_like(logits)
-        reference = torch.empty_like(logits) if self.ref_hidden is not None else None
-        for first in range(0, count, self.rows):
-            part = slice(first, min(first + self.rows, count))
-            at = self.targets[part, None]
-            z, logp = logits[: len(at)], logprobs[: len(at)]
-            self._logits(self.hidden[part], z)
+        rows = max(1, min(self.rows, count))
+        # made once: a fresh buffer for each chunk would have its pages mapped anew
+        shape = (rows, len(self.weight))
+        buffers = [self.hidden.new_empty(shape, dtype=torch.float32) for _ in range(2 + (self.ref_hidden is not None))]
+        by_hidden = torch.empty_like(self.hidden) if trained[0] else None
+        by_weight: Tensor | None = None
+        by_bias = self.hidden.new_zeros(len(self.weight), dtype=torch.float32) if trained[2] else None
+        chunks: list[list[Tensor]] = [[], [], [], []]
+        nll, entropy, divergence, used = chunks
+        for first in range(0, max(count, 1), rows):  # without a token once, for gradients of 0
+            part = slice(first, min(first + rows, count))
+            hidden, at = self.hidden[part], self.targets[part, None]
+            z, logp, *reference = (buffer[: len(at)] for buffer in buffers)
+            self._logits(hidden, z)
             torch.log_softmax(z, 1, out=logp)
-            nll[part] = -logp.gather(1, at)[:, 0]
+            nll.append(-logp.gather(1, at)[:, 0])
             if self.entropy_top20:
-                entropy[part] = entropy_of_top(logp.topk(min(TOP, logp.shape[1])).values)
-            q = None
-            if reference is not None and self.ref_hidden is not None:
-                q = reference[: len(at)]
-                divergence[part] = self._divergence(self.ref_hidden[part], logp, q)
-            if gradients is None:
+                entropy.append(entropy_of_top(logp.topk(min(TOP, logp.shape[1])).values))
+            if self.ref_hidden is not None:
+                divergence.append(self._divergence(self.ref_hidden[part], logp, reference[0]))
+            if not any(trained):
                 continue
             if isinstance(weights, Tensor):
-                used[part] = weights[part]
+                used.append(weights[part])
             else:
-                used[part] = weights(_statistics(nll[part], entropy[part] if self.entropy_top20 else None), part)
-            gradient = self._by_logits(z, logp, at, used[part], q, None if self.kl is None else self.kl[part])
-            gradients.add(gradient.to(self.hidden.dtype), self.hidden[part], self.weight)
-        statistics = _statistics(nll, entropy if self.entropy_top20 else None)
-        if gradients is None:
-            used = weights if isinstance(weights, Tensor) else weights(statistics, slice(0, count))
-        loss = torch.where(used == 0, 0.0, used * nll).sum()  # a weight of 0 keeps an infinite nll out
-        if self.kl is not None and reference is not None:
-            loss = loss + (self.kl * divergence).sum()
-        return HeadOutput(loss, statistics, used, None if reference is None else divergence)
+                used.append(weights(_statistics(nll[-1:], entropy[-1:]), part))
+            gradient = self._by_logits(part, used[-1], z, logp, *reference).to(hidden.dtype)
+            if by_hidden is not None:
+                torch.mm(gradient, self.weight, out=by_hidden[part])
+            if trained[1] and by_weight is None:
+                by_weight = (gradient.T @ hidden).float()
+            elif by_weight is not None and hidden.dtype == torch.float32:
+                by_weight.addmm_(gradient.T, hidden)
+            elif by_weight is not None:
+                by_weight += gradient.T @ hidden
+            if by_bias is not None:
+                by_bias += gradient.sum(0, dtype=torch.float32)
+        statistics = _statistics(nll, entropy)
+        if isinstance(weights, Tensor):
+            weight = weights
+        else:
+            weight = torch.cat(used) if used else weights(statistics, slice(0, count))
+        loss = torch.where(weight == 0, 0.0, weight * statistics.nll).sum()  # a weight of 0 keeps an infinite nll out
+        kl = torch.cat(divergence) if divergence else None
+        if kl is not None and self.kl is not None:
+            loss = loss + (self.kl * kl).sum()
+        return HeadOutput(loss, statistics, weight, kl), [by_hidden, by_weight, by_bias]
 
     def _logits(self, hidden: Float[Tensor, "P H"], out: Float32[Tensor, "P V"]) -> None:
         if self.weight.dtype == torch.float32 and self.bias is None:
@@ -216,9 +189,7 @@ class _Head:
             out.copy_(torch.nn.functional.linear(hidden, self.weight, self.bias))
         self.rule.apply_(out)
 
-    def _divergence(
-        self, ref_hidden: Float[Tensor, "P H"], logp: Float32[Tensor, "P V"], q: Float32[Tensor, "P V"]
-    ) -> Float32[Tensor, "P"]:
+    def _divergence(self, ref_hidden: Tensor, logp: Tensor, q: Float32[Tensor, "P V"]) -> Float32[Tensor, "P"]:
         """KL(q, p) of each token; the buffer `q` becomes the reference's probabilities."""
         self._logits(ref_hidden, q)
         logq = q.log_softmax(1)
@@ -226,29 +197,25 @@ class _Head:
         return torch.linalg.vecdot(q, logq.sub_(logp))
 
     def _by_logits(
-        self,
-        z: Float32[Tensor, "P V"],
-        logp: Float32[Tensor, "P V"],
-        at: Int64[Tensor, "P 1"],
-        weight: Float32[Tensor, "P"],
-        q: Float32[Tensor, "P V"] | None,
-        kl: Float32[Tensor, "P"] | None,
+        self, part: slice, weight: Tensor, z: Tensor, logp: Tensor, q: Tensor | None = None
     ) -> Float32[Tensor, "P V"]:
-        """weight * (p - onehot) + kl * (p - q), by the logits before the rule; overwrites its inputs.
+        """weight * (p - onehot) + kl * (p - q), by the logits before the rule; overwrites `z` and `q`.
 
         By log p the loss has the gradient -(weight * onehot + kl * q); from there on autograd's own formula for the
         log-softmax, so that with one chunk the result is autograd's to the bit. It reads each value before it writes
         it, and so may work in place.
         """
-        if q is not None and kl is not None:
-            gradient = q.mul_(-kl[:, None])
+        if q is not None and self.kl is not None:
+            gradient = q.mul_(-self.kl[part, None])
         else:
             gradient = torch.zeros_like(z) if self.rule.softcap else z.zero_()
-        gradient.scatter_add_(1, at, -weight[:, None])
+        gradient.scatter_add_(1, self.targets[part, None], -weight[:, None])
         torch.ops.aten._log_softmax_backward_data.out(gradient, logp, 1, torch.float32, out=gradient)
         self.rule.backward_(gradient, z)
         return gradient
 
 
-def _statistics(nll: Float32[Tensor, "P"], entropy: Float32[Tensor, "P"] | None) -> TokenStatistics:
-    return TokenStatistics(nll, (-nll).exp(), entropy)
+def _statistics(nll: list[Tensor], entropy: list[Tensor]) -> TokenStatistics:
+    """Of the tokens of some chunks."""
+    joined = torch.cat(nll)
+    return TokenStatistics(joined, (-joined).exp(), torch.cat(entropy) if entropy else None)

@@ -1,4 +1,4 @@
-"""Annotated samples as training batches: truncation, packing, and the shift by one.
+"""Annotated samples as training batches: truncation, packing, the shift by one, and the order of the samples.
 
 A batch is one row without padding: its samples end to end, with positions that start again at 0. Without an attention
 mask `transformers` makes the block-diagonal causal mask from these positions, so that no sample sees another.
@@ -6,7 +6,7 @@ mask `transformers` makes the block-diagonal causal mask from these positions, s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy import ndarray as Array
 
 from train.inputs.dataset import Opened
 
-__all__ = ["Sample", "SampleSet", "collate", "pack"]
+__all__ = ["EpochSampler", "Sample", "SampleSet", "blank_batch", "collate", "pack"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +58,10 @@ class SampleSet(torch.utils.data.Dataset[list[Sample]]):
 
     def __getitem__(self, number: int) -> list[Sample]:
         return [self.sample(n) for n in self.bins[number]]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[list[Sample]]:
+        """Several rows, as a loader asks for them; len(self), by which `EpochSampler` fills up, stands for none."""
+        return [self[number] for number in numbers if number < len(self)]
 
     def sample(self, number: int) -> Sample:
         """The sample of that place, its ids and token lists cut to the same token."""
@@ -148,3 +152,37 @@ def collate(rows: Sequence[Sequence[Sample]]) -> dict[str, Any]:
         values = np.concatenate([s.columns[name] for s in samples])
         batch[name] = torch.from_numpy(values.astype(np.float32) if values.dtype == np.float16 else values)
     return {**batch, "sample_ids": [s.sample_id for s in samples]}
+
+
+class EpochSampler(torch.utils.data.Sampler[int]):
+    """The order of an epoch, made of the seed and the epoch's number alone, so that a resumed run goes on in it.
+
+    The end is filled up to a multiple of `multiple` (ranks times batch size) with the index len(data), which stands for
+    nothing: each rank gets as many batches as the others, and no sample counts twice.
+    """
+
+    def __init__(self, data: Sized, multiple: int, *, seed: int | None, epoch: Callable[[], int] = lambda: 0) -> None:
+        """Without a seed: the order of the data."""
+        self._samples, self._seed, self._epoch = len(data), seed, epoch
+        self._filling = -len(data) % multiple
+
+    def __len__(self) -> int:
+        return self._samples + self._filling
+
+    def __iter__(self) -> Iterator[int]:
+        order: Sequence[int] = range(self._samples)
+        if self._seed is not None:
+            random = torch.Generator().manual_seed(self._seed * 1_000_003 + self._epoch())
+            order = torch.randperm(self._samples, generator=random).tolist()
+        yield from order
+        yield from [self._samples] * self._filling
+
+
+def blank_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch of the same kind that supervises nothing, for a rank that has no more data: it must still go through the
+    model, or the other ranks wait for it. It has no sample ids, by which denominators and figures leave it out."""
+    tokens = len(batch["targets"])
+    keep = {"input_ids": batch["input_ids"][:, :2], "position_ids": batch["position_ids"][:, :2]}
+    keep |= {"sample_weight": batch["sample_weight"][:1], "sample_ids": []}
+    rest = {name: value for name, value in batch.items() if name not in keep}
+    return keep | {name: value[:0] if len(value) == tokens else value for name, value in rest.items()}

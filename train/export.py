@@ -8,10 +8,11 @@ cannot carry is printed, and stands in the README.md beside the data.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,7 +29,7 @@ from curate.console import check_ranges, main, parse_options, printable
 from curate.errors import DatasetError, OptionError
 from curate.weights import confidence_mask, cuda_mask, token_weight
 from train.data import Sample, SampleSet
-from train.inputs.dataset import refuse_inside
+from train.inputs.dataset import occupied, refuse_inside
 from train.inputs.portions import DataConfig, TrainingData, open_data
 
 __all__ = ["Carried", "ExportConfig", "export"]
@@ -96,19 +97,17 @@ def export(config: ExportConfig) -> tuple[TrainingData, dict[str, Carried]]:
 
     Raises DatasetError, OptionError.
     """
-    if config.out.exists() and not (config.out.is_dir() and not any(config.out.iterdir())):
+    if occupied(config.out):
         raise OptionError(f"--out {config.out}: is there already; give another folder")
     refuse_inside(config.out, config.data)
     portions = DataConfig(config.data, config.max_length, config.held_out, config.split_seed)
     data = open_data(portions, _NEEDED[config.mask], need_scores=False)
-    options = data.manifests[0]["config"]
-    written = {}
+    options, written = _options(config, data), {}
     with _whole(config.out) as folder:
         for name, samples in (("train", data.train), ("test", data.held_out)):
             if samples is not None:
                 written[name] = Carried()
-                rows = _rows(samples, config, options, written[name])
-                _write(rows, folder / f"{name}.{config.files}")
+                _write(_rows(samples, config.mask, options, written[name]), folder / f"{name}.{config.files}")
         if not written["train"].rows:
             raise DatasetError(f"--mask {config.mask}: leaves no token to train on; give another mask or a lower --tau")
         lines = "".join(f"- {line}\n" for line in _lines(config, data, written, escape_markdown))
@@ -134,37 +133,27 @@ def _whole(out: Path) -> Iterator[Path]:
         raise DatasetError(f"--out {out}: cannot write there ({why}); give another folder") from error
 
 
-def _tau_lambda(config: ExportConfig, options: dict[str, Any]) -> tuple[float, float]:
-    """As given, else those of the build."""
-    return (
-        options["tau"] if config.tau is None else config.tau,
-        options["lambda"] if config.lambda_ is None else config.lambda_,
-    )
+def _options(config: ExportConfig, data: TrainingData) -> dict[str, Any]:
+    """What the masks depend on: as the build had it, but for tau and lambda that are given."""
+    given = {"tau": config.tau, "lambda": config.lambda_}
+    return data.manifests[0]["config"] | {name: value for name, value in given.items() if value is not None}
 
 
-def _weights(sample: Sample, config: ExportConfig, options: dict[str, Any]) -> Float32[Array, "T"]:
+def _weights(sample: Sample, mask: str, options: dict[str, Any]) -> Float32[Array, "T"]:
     """M of equation (4), of which a binary mask keeps M > 0; without a mask: ones."""
-    size = len(sample.input_ids) - sample.prompt_tokens
-    if config.mask == "none":
+    size, lists = len(sample.input_ids) - sample.prompt_tokens, sample.columns
+    if mask == "none":
         return np.ones(size, np.float32)
-    tau, lambda_ = _tau_lambda(config, options)
-    sure = inside = np.zeros(size, bool)
-    if "logprob" in sample.columns:
-        sure = confidence_mask(sample.columns["logprob"], tau)
-    if "location" in sample.columns:
-        inside = cuda_mask(
-            sample.columns["location"], launch_scope=options["launch_scope"],
-            device_functions=options["device_functions"],
-        )  # fmt: skip
-    return token_weight(sure, inside, lambda_)
+    scopes = {name: options[name] for name in ("launch_scope", "device_functions")}
+    sure = confidence_mask(lists["logprob"], options["tau"]) if "logprob" in lists else np.zeros(size, bool)
+    inside = cuda_mask(lists["location"], **scopes) if "location" in lists else np.zeros(size, bool)
+    return token_weight(sure, inside, options["lambda"])
 
 
-def _rows(
-    samples: SampleSet, config: ExportConfig, options: dict[str, Any], carried: Carried
-) -> Iterator[dict[str, Any]]:
+def _rows(samples: SampleSet, mask: str, options: dict[str, Any], carried: Carried) -> Iterator[dict[str, Any]]:
     for number in range(samples.samples):
         sample = samples.sample(number)
-        weights = _weights(sample, config, options)
+        weights = _weights(sample, mask, options)
         trained = np.concatenate([np.zeros(sample.prompt_tokens, bool), weights > 0])
         carried.response_tokens += len(weights)
         if not trained.any():
@@ -183,7 +172,7 @@ def _rows(
         }
 
 
-def _write(rows: Iterable[dict[str, Any]], path: Path) -> None:
+def _write(rows: Iterator[dict[str, Any]], path: Path) -> None:
     if path.suffix == ".jsonl":
         with path.open("w", encoding="utf-8") as lines:
             for row in rows:
@@ -191,13 +180,7 @@ def _write(rows: Iterable[dict[str, Any]], path: Path) -> None:
                 lines.write(json.dumps(plain) + "\n")
         return
     with pq.ParquetWriter(path, _SCHEMA, compression="zstd") as writer:
-        group: list[dict[str, Any]] = []
-        for row in rows:
-            group.append(row)
-            if len(group) == _ROW_GROUP:
-                writer.write_table(pa.Table.from_pylist(group, schema=_SCHEMA))
-                group = []
-        if group:
+        while group := list(itertools.islice(rows, _ROW_GROUP)):
             writer.write_table(pa.Table.from_pylist(group, schema=_SCHEMA))
 
 
@@ -205,8 +188,8 @@ def _lines(
     config: ExportConfig, data: TrainingData, written: dict[str, Carried], shown: Callable[[str], str] = str
 ) -> list[str]:
     """What was written, what the format cannot carry, and what its reader must be told; `shown` escapes names."""
-    tau, lambda_ = _tau_lambda(config, data.manifests[0]["config"])
-    lines = [f"--mask {config.mask}, tau {tau:g}, lambda {lambda_:g}"]
+    options = _options(config, data)
+    lines = [f"--mask {config.mask}, tau {options['tau']:g}, lambda {options['lambda']:g}"]
     for name, its in written.items():
         share = its.trained_tokens / max(1, its.response_tokens)
         left = f"; {its.empty} samples without a token to train on are left out" if its.empty else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,8 +13,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from curate.errors import ModelError, OptionError
-from train.cross_entropy import LogitRule, weighted_cross_entropy
-from train.objectives import Objective
+from train.cross_entropy import HeadOutput, LogitRule, weighted_cross_entropy
+from train.objectives import Objective, TokenStatistics
 
 __all__ = ["attach_head", "check_head"]
 
@@ -37,29 +37,23 @@ def attach_head(model: Any, objective: Objective, *, chunk: int | None = None) -
     linear.forward = types.MethodType(_linear_forward, linear)
 
     @functools.wraps(type(model).forward)
-    def forward(
-        self: Any,
-        input_ids: Int64[Tensor, "1 L"] | None = None,
-        position_ids: Int64[Tensor, "1 L"] | None = None,
-        logit_index: Int64[Tensor, "N"] | None = None,
-        targets: Int64[Tensor, "N"] | None = None,
-        **batch: Any,
-    ) -> Any:
-        if input_ids is None or position_ids is None or logit_index is None or targets is None:
-            return own(input_ids=input_ids, position_ids=position_ids, **batch)
+    def forward(self: Any, *args: Any, targets: Int64[Tensor, "N"] | None = None, **batch: Any) -> Any:
+        if targets is None:
+            return own(*args, **batch)
         check_head(self)
-        if len(batch["sample_weight"]) == 1:
-            position_ids = None  # of one sample they say nothing, and would cost every layer an explicit mask
-        hidden = _hidden(self, input_ids, position_ids, logit_index)
-        scale = objective.scale(batch)
+        hidden = _hidden(self, batch)
         reference = kl = None
         if objective.kl:
+            scale = objective.scale(batch)
             kl = torch.full_like(targets, objective.kl, dtype=torch.float32) * (1 if scale is None else scale)
             with _without_adapter(self), torch.no_grad():
-                reference = _hidden(self, input_ids, position_ids, logit_index)
+                reference = _hidden(self, batch)
 
-        def work(weight: Tensor, bias: Tensor | None) -> Any:
-            weights = objective.weights(None, batch) if objective.known else functools.partial(_weigh, objective, batch)
+        def weigh(statistics: TokenStatistics, part: slice) -> Tensor:
+            return objective.weights(statistics, batch, part)
+
+        def work(weight: Tensor, bias: Tensor | None) -> HeadOutput:
+            weights = objective.weights(None, batch) if objective.known else weigh
             return weighted_cross_entropy(
                 hidden, weight, targets, weights, whole=objective.reach == "sequence", bias=bias, rule=rule,
                 entropy_top20=objective.needs_entropy, ref_hidden=reference, kl=kl, chunk=chunk,
@@ -67,11 +61,8 @@ def attach_head(model: Any, objective: Objective, *, chunk: int | None = None) -
 
         # Through the module, so that the hooks of FSDP and ZeRO gather its weight.
         out = self.get_output_embeddings()(hidden, work)
-        known = {"entropy_top20": out.statistics.entropy_top20, "kl": out.kl}
-        return {
-            "loss": out.loss, "nll": out.statistics.nll, "probability": out.statistics.probability,
-            "weights": out.weights, **{name: x for name, x in known.items() if x is not None},
-        }  # fmt: skip
+        found = {"loss": out.loss, "weights": out.weights, "kl": out.kl, **vars(out.statistics)}
+        return {name: x for name, x in found.items() if x is not None}
 
     model.forward = types.MethodType(forward, model)
 
@@ -89,17 +80,16 @@ def check_head(model: Any) -> None:
         raise ModelError(f"{type(model).__name__}: its output embedding is no plain linear layer")
 
 
-def _weigh(objective: Objective, batch: Any, statistics: Any, part: slice) -> Tensor:
-    return objective.weights(statistics, batch, part)
-
-
 def _linear_forward(self: Any, hidden: Tensor, work: Callable[[Tensor, Tensor | None], Any] | None = None) -> Any:
     return type(self).forward(self, hidden) if work is None else work(self.weight, self.bias)
 
 
-def _hidden(model: Any, ids: Tensor, positions: Tensor | None, at: Int64[Tensor, "N"]) -> Float[Tensor, "N H"]:
-    states = model.base_model(input_ids=ids, position_ids=positions, use_cache=False)[0]
-    return states[0, at]
+def _hidden(model: Any, batch: Mapping[str, Any]) -> Float[Tensor, "N H"]:
+    """The last hidden states that predict the response tokens."""
+    # of one sample positions say nothing, and would cost every layer an explicit mask
+    positions = batch["position_ids"] if len(batch["sample_weight"]) > 1 else None
+    states = model.base_model(input_ids=batch["input_ids"], position_ids=positions, use_cache=False)[0]
+    return states[0, batch["logit_index"]]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from curate.console import check_ranges
 from curate.errors import OptionError
-from curate.taxonomy import Location
+from curate.weights import cuda_locations
 from train.objective_options import RANGES, Normalize, ObjectiveConfig, check_stored_weights
 from train.windows import lowest_centred, lowest_full
 
@@ -123,12 +123,8 @@ def _mconf(config: ObjectiveConfig, tokens: Tokens) -> Bool[Tensor, "P"]:
 
 def _mcuda(config: ObjectiveConfig, tokens: Tokens) -> Bool[Tensor, "P"]:
     """The indicator of equation (3): the token stands in a kernel or in a launch, as in `curate.weights.cuda_mask`."""
-    inside = [Location.KERNEL, Location.LAUNCH]
-    if config.launch_scope == "setup":
-        inside.append(Location.LAUNCH_SETUP)
-    if config.device_functions:
-        inside.append(Location.DEVICE_FUNCTION)
     location = tokens.column["location"]
+    inside = cuda_locations(config.launch_scope, config.device_functions)
     return torch.isin(location, torch.tensor(inside, dtype=location.dtype, device=location.device))
 
 
@@ -136,12 +132,10 @@ def _token_factor(config: ObjectiveConfig, tokens: Tokens) -> Float32[Tensor, "P
     """M, equation (4), or one of its terms."""
     if config.mask == "none":
         return torch.ones_like(tokens.sample_index, dtype=torch.float32)
-    terms = []
-    if config.mask != "cuda":
-        terms.append(_mconf(config, tokens).float())
-    if config.mask != "conf":
-        terms.append(config.lambda_ * _mcuda(config, tokens).float())
-    return sum(terms[1:], terms[0])
+    if config.mask == "conf":
+        return _mconf(config, tokens).float()
+    mcuda = config.lambda_ * _mcuda(config, tokens).float()
+    return mcuda if config.mask == "cuda" else _mconf(config, tokens).float() + mcuda
 
 
 def _sample_factor(config: ObjectiveConfig, tokens: Tokens) -> Float32[Tensor, "B"] | None:
@@ -229,7 +223,7 @@ class Objective:
     def sample_weights(self, statistics: TokenStatistics | None, batch: Mapping[str, Any]) -> Float32[Tensor, "B"]:
         """The factor of each sample as the loss has it, w of equation (8) for cuset; 1 where there is none."""
         with torch.no_grad():
-            sample = self._factors(statistics, batch, slice(None))[1]
+            sample = self._factors(statistics, batch)[1]
         return torch.ones_like(batch["sample_weight"]) if sample is None else sample
 
     def scale(self, batch: Mapping[str, Any]) -> Float32[Tensor, "N"] | None:
@@ -243,17 +237,15 @@ class Objective:
         if self.normalize == "tokens":
             return float(len(batch["sample_index"]))
         if self.normalize == "weights":
-            alone = dataclasses.replace(self.config, weight="none")
-            factor, _ = OBJECTIVES[self.name].factors(alone, self._tokens(None, batch, slice(None)))
-            return float(factor.double().sum())
+            return float(self._factors(None, batch, weight="none")[0].double().sum())
         return float(len(batch["sample_weight"]))
 
-    def _factors(self, statistics: TokenStatistics | None, batch: Mapping[str, Any], part: slice) -> Factors:
-        return OBJECTIVES[self.name].factors(self.config, self._tokens(statistics, batch, part))
-
-    def _tokens(self, statistics: TokenStatistics | None, batch: Mapping[str, Any], part: slice) -> Tokens:
-        columns = {name: batch[name][part] for name in self.columns}
-        return Tokens(batch["sample_index"][part], batch["sample_weight"], columns, self.mean_sample_weight, statistics)
+    def _factors(
+        self, statistics: TokenStatistics | None, batch: Mapping[str, Any], part: slice = slice(None), **changed: Any
+    ) -> Factors:
+        index, column = batch["sample_index"][part], {name: batch[name][part] for name in self.columns}
+        tokens = Tokens(index, batch["sample_weight"], column, self.mean_sample_weight, statistics)
+        return OBJECTIVES[self.name].factors(dataclasses.replace(self.config, **changed), tokens)
 
 
 def make_objective(

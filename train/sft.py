@@ -19,19 +19,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.utils import validate_repo_id
 from rich.console import Console
-from rich.table import Table
 
 from curate.console import main, parse_options, printable
-from curate.errors import DatasetError, OptionError, TrainingError
+from curate.errors import OptionError, TrainingError, first_line
 from curate.store import replace_file
 from train.inputs.arguments import check_tracker, processes, training_arguments
 from train.inputs.checkpoints import newest_checkpoint
-from train.inputs.dataset import refuse_inside
-from train.inputs.run import Inputs, RunConfig, bfloat16, differing, make_trainer, open_inputs, with_recipe
-from train.reports.card import model_card
+from train.inputs.dataset import occupied, refuse_inside
+from train.inputs.run import Inputs, RunConfig, bfloat16, changed_since, make_trainer, open_inputs, with_recipe
+from train.reports.card import model_card, results_table
 from train.reports.metrics import CLASSES
-from train.reports.plan import make_plan, print_plan
+from train.reports.plan import plan
 
 if TYPE_CHECKING:
     from train.trainer import CusetTrainer
@@ -87,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     if config.dry_run:
         training_arguments(config, config.out or Path("out"), bf16=bfloat16(config), evaluate=False)  # for its checks
         if first:
-            print_plan(console, make_plan(inputs, config))
+            console.print(plan(inputs, config))
         return 0
     assert config.out is not None
     record = _record(config, inputs)
@@ -102,7 +104,7 @@ def run(arguments: Sequence[str]) -> int:
         replace_file(config.out / _RESULTS, json.dumps(results, indent=2).encode())
         replace_file(config.out / "README.md", model_card(record, results).encode())
         if results["before"]:
-            _print_results(console, results)
+            console.print(results_table(results))
         console.print(printable(str(config.out)), markup=False)
     if config.push_to_hub is not None:
         trainer.push_to_hub()
@@ -110,8 +112,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _check_out(out: Path, resume: bool) -> None:
-    there = out.exists() and (not out.is_dir() or any(out.iterdir()))
-    if there and not resume:
+    if occupied(out) and not resume:
         raise OptionError(f"--out {out}: exists; --resume goes on with it, or give another folder")
     if resume and not (out / _RECORD).is_file():
         raise OptionError(f"--resume: {out} holds no {_RECORD}, so no run to go on with; leave --resume out")
@@ -121,9 +122,6 @@ def _check_out(out: Path, resume: bool) -> None:
 
 
 def _check_repository(name: str | None) -> None:
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
     try:
         if name is not None:
             validate_repo_id(name)
@@ -136,7 +134,7 @@ def _record(config: SftConfig, inputs: Inputs) -> dict[str, Any]:
     names = ("cuset", "torch", "transformers", "peft", "accelerate", "datasets")
     return {
         "format_version": 1,
-        "run": {**differing(config), **inputs.identity(), "processes": processes()},
+        "run": {**inputs.identity(config), "processes": processes()},
         "data": [path.resolve().name for path in config.data],
         "options": {field: str(getattr(config, field)) for field in ("report_to", "save_limit", "push_to_hub")},
         "dropped_samples": list(inputs.data.dropped),
@@ -147,14 +145,10 @@ def _record(config: SftConfig, inputs: Inputs) -> dict[str, Any]:
 
 def _checkpoint(out: Path, record: dict[str, Any]) -> Path | None:
     """The newest whole checkpoint of this very run; raises OptionError where the folder holds another run."""
-    try:
-        before = dict(json.loads((out / _RECORD).read_text(encoding="utf-8"))["run"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DatasetError(f"{out / _RECORD}: damaged, so nobody can tell which run it was; start another") from error
-    now = record["run"]
-    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    if changed:
-        what = "; ".join(f"{name} was {_short(before.get(name))}, is {_short(now.get(name))}" for name in changed[:3])
+    remedy = ", so nobody can tell which run it was; start another"
+    if changed := changed_since(out / _RECORD, record["run"], remedy, under="run"):
+        words = [f"{n} was {json.dumps(then)[:80]}, is {json.dumps(now)[:80]}" for n, (then, now) in changed.items()]
+        what = "; ".join(words[:3])
         raise OptionError(f"--resume: {out} holds another run: {what}; give the same options, or another --out")
     checkpoint = newest_checkpoint(out)
     if checkpoint is None:
@@ -162,36 +156,31 @@ def _checkpoint(out: Path, record: dict[str, Any]) -> Path | None:
     return checkpoint
 
 
-def _short(value: Any) -> str:
-    return json.dumps(value)[:80]
-
-
 def _trainer(config: SftConfig, inputs: Inputs, out: Path, *, resumed: bool) -> CusetTrainer:
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+    from train.reports.reporting_trainer import LogLines
 
     more: dict[str, Any] = {"report_to": config.report_to, "save_total_limit": config.save_limit}
     if resumed:
         more["eval_on_start"] = False
     if config.push_to_hub is not None:
-        more |= {"push_to_hub": True, "hub_model_id": config.push_to_hub, "hub_strategy": "end"}
-        more["hub_private_repo"] = True
+        more |= {
+            "push_to_hub": True, "hub_model_id": config.push_to_hub, "hub_strategy": "end", "hub_private_repo": True,
+        }  # fmt: skip
     try:
-        return make_trainer(inputs, config, out, callbacks=[_lines()], **more)
+        return make_trainer(inputs, config, out, callbacks=[LogLines()], **more)
     except (HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, ConnectionError) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise OptionError(
-            f"--push-to-hub {config.push_to_hub}: the Hub refuses ({said}); hf auth login, or leave it out"
+            f"--push-to-hub {config.push_to_hub}: the Hub refuses ({first_line(error, 200)}); hf auth login, or leave"
+            " it out"
         ) from error
 
 
 def _train(trainer: CusetTrainer, checkpoint: Path | None) -> dict[str, Any]:
     """Trains to the end; held-out figures at the start and at the end, NaN as None."""
-    import torch
-
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        judged = [line for line in trainer.state.log_history if "eval_nll" in line]
-        late = trainer.args.load_best_model_at_end or not judged or judged[-1]["step"] != trainer.state.global_step
+        last = [line["step"] for line in trainer.state.log_history if "eval_nll" in line][-1:]
+        late = trainer.args.load_best_model_at_end or last != [trainer.state.global_step]
         # a finished run that is resumed has its figures in the checkpoint, but not the number of tokens
         if trainer.eval_dataset is not None and (late or trainer.held_out is None):
             trainer.evaluate()
@@ -200,53 +189,19 @@ def _train(trainer: CusetTrainer, checkpoint: Path | None) -> dict[str, Any]:
             f"step {trainer.state.global_step + 1}: the GPU's memory does not suffice ({str(error).split('.')[0]}):"
             " lower --batch-size (and raise --accumulation) or --max-length, or shard with --training fsdp=true"
         ) from error
-    judged = [line for line in trainer.state.log_history if "eval_nll" in line]
+    kept = ("eval_nll", "eval_loss", "step")
+    judged = [
+        {name: v if math.isfinite(v) else None for name, v in line.items() if name.startswith(kept)}
+        for line in trainer.state.log_history
+        if "eval_nll" in line
+    ]
     held_out = trainer.held_out
     return {
         "steps": trainer.state.global_step,
-        "before": _plain(judged[0]) if judged else None,
-        "after": _plain(judged[-1]) if judged else None,
+        "before": judged[0] if judged else None,
+        "after": judged[-1] if judged else None,
         "held_out_tokens": dict(zip(CLASSES, held_out.tokens.sum(axis=0).tolist(), strict=True)) if held_out else None,
     }
-
-
-def _plain(line: dict[str, Any]) -> dict[str, Any]:
-    known = {name: value for name, value in line.items() if name.startswith(("eval_nll", "eval_loss", "step"))}
-    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in known.items()}
-
-
-def _print_results(console: Console, results: dict[str, Any]) -> None:
-    """nll of held-out tokens, which says how likely the reference is, not whether generated code works."""
-    table = Table(title="Held-out nll (nats a token; 95 % intervals by samples)", box=None, title_justify="left")
-    for name in ("tokens", "number", "before", "after"):
-        table.add_column(name, justify="left" if name == "tokens" else "right")
-    for name in CLASSES:
-        key = "eval_nll" if name == "all" else f"eval_nll_{name}"
-        cells = [_cell(results[when], key) for when in ("before", "after")]
-        number = results["held_out_tokens"][name] if results["held_out_tokens"] else 0
-        table.add_row(name.replace("_", " "), f"{number:.0f}", *cells)
-    console.print(table)
-
-
-def _cell(line: dict[str, Any], key: str) -> str:
-    value, low, high = (line.get(key + end) for end in ("", "_from", "_to"))
-    if value is None:
-        return "-"
-    return f"{value:.4f}" + ("" if low is None or high is None else f" [{low:.4f}, {high:.4f}]")
-
-
-def _lines() -> Any:
-    """A callback that writes a line for each log of the Trainer, on the first process."""
-    from transformers import TrainerCallback
-
-    class Lines(TrainerCallback):
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            shown = ("loss", "nll", "kept_share", "mean_w", "tokens_per_second", "eval_nll", "eval_loss")
-            found = [f"{n} {logs[n]:.4g}" for n in shown if n in (logs or {})]
-            if state.is_world_process_zero and found:
-                log.info("step %d/%d  %s", state.global_step, state.max_steps, "  ".join(found))
-
-    return Lines()
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from curate.errors import TrainingError
-from train.reports.reporting_trainer import NAMED, ReportingTrainer
-from train.sampling import EpochSampler, Filled, blank_batch
+from curate.manifest import listed
+from train.data import EpochSampler, blank_batch
+from train.reports.reporting_trainer import ReportingTrainer
 
 __all__ = ["CusetTrainer"]
 
@@ -44,14 +45,10 @@ class CusetTrainer(ReportingTrainer):
     # ---- batches ----
 
     def _collate_filled(self, items: Sequence[Any]) -> dict[str, Any]:
-        there = [item for item in items if item is not None]
-        if there:
-            return dict(self._collate(there))
+        if items:
+            return dict(self._collate(list(items)))
         data: Any = self.train_dataset if self.train_dataset is not None else self.eval_dataset
         return blank_batch(self._collate([data[0]]))
-
-    def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        return super()._get_dataloader(Filled(dataset), *args, **kwargs)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
@@ -111,8 +108,7 @@ class CusetTrainer(ReportingTrainer):
         return norm
 
     def _unusable(self, what: str, ids: Sequence[str]) -> str:
-        named = ", ".join(ids[:NAMED]) + (f" and {len(ids) - NAMED} more" if len(ids) > NAMED else "")
         return (
-            f"step {self.state.global_step + 1}: the {what} is not finite on sample {named}; the parameters are as"
-            " before the step: lower --learning-rate, or take the sample out, and --resume from the last checkpoint"
+            f"step {self.state.global_step + 1}: the {what} is not finite on sample {listed(ids)}; the parameters are"
+            " as before the step: lower --learning-rate, or take the sample out, and --resume from the last checkpoint"
         )

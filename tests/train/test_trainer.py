@@ -16,11 +16,10 @@ import torch
 from curate.errors import OptionError, TrainingError
 from tests.train.annotated import Planted, annotate, planted
 from tests.train.runs import assert_close, options, trainer_of
-from train.data import collate
+from train.data import EpochSampler, blank_batch, collate
 from train.inputs.run import fresh_model, open_inputs
 from train.objectives import make_objective
 from train.reports.metrics import CLASSES, HeldOut, class_sums
-from train.sampling import EpochSampler, blank_batch
 
 SAMPLES = 8
 OBJECTIVES: list[dict[str, Any]] = [

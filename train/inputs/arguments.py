@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import io
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from curate.errors import OptionError
+from curate.errors import OptionError, first_line
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -78,8 +76,7 @@ def training_arguments(config: RunConfig, out: Path, *, bf16: bool, evaluate: bo
         # without it, and without a GPU, each process of torchrun would train a copy for itself
         "use_cpu": not torch.accelerator.is_available(),
     }  # fmt: skip
-    if {"save_steps", "eval_steps"} & set(given):
-        defaults |= {f"{what}_strategy": "steps" for what in ("save", "eval") if f"{what}_steps" in given}
+    defaults |= {f"{what}_strategy": "steps" for what in ("save", "eval") if f"{what}_steps" in given}
     if "metric_for_best_model" in given:  # ours are better when lower; from eval_nll the Trainer concludes otherwise
         defaults["greater_is_better"] = False
     fixed: dict[str, Any] = {
@@ -94,8 +91,7 @@ def training_arguments(config: RunConfig, out: Path, *, bf16: bool, evaluate: bo
     try:
         return TrainingArguments(**(defaults | given | fixed | more))
     except (ImportError, ValueError, TypeError, OSError, RuntimeError) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise OptionError(f"--training: the Trainer refuses these arguments: {said[:300]}") from error
+        raise OptionError(f"--training: the Trainer refuses these arguments: {first_line(error)}") from error
 
 
 def _given(words: Sequence[str]) -> dict[str, Any]:
@@ -112,21 +108,19 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
             raise OptionError(f"--training {name}: has an option of its own: {_OWN[name]}")
         if name in _KEPT:
             raise OptionError(f"--training {name}: is set by train.sft and cannot be changed")
+        if name not in TrainingArguments.__dataclass_fields__:
+            raise OptionError(f"--training {name}: transformers.TrainingArguments has no such argument")
         values[name] = value
     if not values:
         return {}
-    known: set[str] = set(TrainingArguments.__dataclass_fields__)
-    for name in values:
-        if name not in known:
-            raise OptionError(f"--training {name}: transformers.TrainingArguments has no such argument")
-    said = io.StringIO()
+
+    def refuse(message: str) -> NoReturn:
+        raise OptionError(f"--training: {message}") from None
+
     parser = HfArgumentParser(TrainingArguments, allow_abbrev=False)  # type: ignore[arg-type]
-    try:
-        with contextlib.redirect_stderr(said):
-            parsed = parser.parse_args([f"--{name}={value}" for name, value in values.items()])
-    except SystemExit:
-        line = said.getvalue().strip().splitlines()[-1].rpartition("error: ")[2]
-        raise OptionError(f"--training: {line}") from None
+    parser.error = refuse  # type: ignore[method-assign]
+    parsed = parser.parse_args([f"--{name}={value}" for name, value in values.items()])
+    found: dict[str, Any] = {}
     for name in values:
         value = getattr(parsed, name)
         if isinstance(value, float) and not math.isfinite(value):
@@ -134,6 +128,6 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
         low, high = _RANGES.get(name, (-math.inf, math.inf))
         if name in _RANGES and not low <= value <= high:
             raise OptionError(f"--training {name}: must lie between {low} and {high}")
-    truth = {"true": True, "false": False}  # of an argument that may be a text or a truth value, such as fsdp
-    found = {name: getattr(parsed, name) for name in values}
-    return {name: truth.get(value, value) if isinstance(value, str) else value for name, value in found.items()}
+        # of an argument that may be a text or a truth value, such as fsdp
+        found[name] = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    return found

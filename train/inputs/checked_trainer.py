@@ -29,25 +29,11 @@ def _arguments() -> Iterator[None]:
 class CheckedTrainer(Trainer):
     """Raises OptionError for arguments, DatasetError for a damaged checkpoint, TrainingError for a full disk."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with _arguments():
-            super().__init__(*args, **kwargs)
-
-    def _get_dataloader(self, *args: Any, **kwargs: Any) -> Any:
-        with _arguments():
-            return super()._get_dataloader(*args, **kwargs)
-
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        with _arguments():
-            return super().create_optimizer(*args, **kwargs)
-
-    def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
-        with _arguments():
-            return super().create_scheduler(*args, **kwargs)
-
-    def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
-        with _arguments():
-            return bool(super()._determine_best_metric(*args, **kwargs))
+    __init__ = _arguments()(Trainer.__init__)
+    _get_dataloader = _arguments()(Trainer._get_dataloader)
+    create_optimizer = _arguments()(Trainer.create_optimizer)
+    create_scheduler = _arguments()(Trainer.create_scheduler)
+    _determine_best_metric = _arguments()(Trainer._determine_best_metric)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
         with reading(resume_from_checkpoint):

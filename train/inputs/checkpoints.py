@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from curate.errors import CusetError, DatasetError, TrainingError
+from curate.errors import CusetError, DatasetError, TrainingError, first_line
 
 __all__ = ["newest_checkpoint", "reading", "writing"]
 
@@ -26,15 +26,11 @@ def newest_checkpoint(out: Path) -> Path | None:
     The Trainer writes trainer_state.json last: a folder without it is half a checkpoint. Raises DatasetError where the
     newest one lacks or has lost what a run needs to go on to the bit.
     """
-    found = {
-        int(path.name.partition("-")[2]): path
-        for path in out.glob("checkpoint-*")
-        if re.fullmatch(r"checkpoint-\d+", path.name) and (path / _STATE).is_file()
-    }
+    names = {path: re.fullmatch(r"checkpoint-(\d+)", path.name) for path in out.glob("checkpoint-*")}
+    found = [(int(name[1]), path) for path, name in names.items() if name and (path / _STATE).is_file()]
     if not found:
         return None
-    step = max(found)
-    newest = found[step]
+    step, newest = max(found)
     with reading(newest):
         state = json.loads((newest / _STATE).read_text(encoding="utf-8"))
         if not isinstance(state, dict) or state.get("global_step") != step or not state.get("max_steps"):
@@ -73,4 +69,4 @@ def writing(out: str | Path) -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].split(". ")[0][:200]
+    return first_line(error).split(". ")[0][:200]

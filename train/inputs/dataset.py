@@ -5,9 +5,7 @@ A fault is one line that names the folder, the sample and the remedy. The checks
 
 from __future__ import annotations
 
-import contextlib
 import glob
-import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +19,12 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Int64
 from numpy import ndarray as Array
 
-from curate.errors import DatasetError, ModelError, OptionError
+from curate.errors import DatasetError, ModelError, OptionError, first_line
+from curate.model import tokenizer_hash
 from curate.schema import EXTRA_SCORES, SAMPLES, TOKEN_LISTS
 from curate.store import part_files, read_manifest
 
-__all__ = ["Opened", "neutral_mean_of", "open_annotated", "refuse_inside", "tokenizer_hash"]
+__all__ = ["Opened", "neutral_mean_of", "occupied", "open_annotated", "refuse_inside"]
 
 _TYPES = {column.name: column.type for column in (*SAMPLES, *EXTRA_SCORES)}
 _ALWAYS = ("sample_id", "input_ids", "prompt_tokens", "sample_weight")
@@ -67,11 +66,10 @@ def open_annotated(
     if unknown := sorted(set(columns) - set(_LISTS)):
         raise OptionError(f"no token list is named {unknown[0]}; there are {', '.join(_LISTS)}")
     manifests = tuple(_checked_manifest(path, columns, tokenizer, need_scores) for path in paths)
-    _same_tokenizer(paths, manifests)
-    _same_weights(paths, manifests)
-    opened = []
     for path, manifest in zip(paths, manifests, strict=True):
-        names = [*_ALWAYS, *columns]
+        _check_alike(path, manifest, paths[0], manifests[0])
+    names, opened = [*_ALWAYS, *columns], []
+    for path, manifest in zip(paths, manifests, strict=True):
         samples = _load(path, _checked_parts(path, int(manifest["counts"]["accepted"]), names), names)
         for rows, fault in _faults(samples, columns, scored=not manifest["config"]["skip_scoring"]):
             if rows.any():
@@ -88,23 +86,17 @@ def open_annotated(
     return Opened(manifests, together, _lengths(together, "input_ids"), _prompts(together))
 
 
-def tokenizer_hash(tokenizer: Any) -> str:
-    """The hash by which a manifest names its tokenizer; raises ModelError for one that has none."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError(
-            f"the tokenizer of {tokenizer.name_or_path} has no tokenizer.json, so nobody can tell whether the dataset"
-            " was made with it: give a model with a 'fast' tokenizer"
-        )
-    return hashlib.sha256(backend.to_str().encode("utf-8")).hexdigest()
-
-
 def neutral_mean_of(manifests: Sequence[dict[str, Any]]) -> float | None:
     """Mean confidence of the neutral code tokens of all datasets; None where they are not scored."""
     known = [manifest.get("regions") or {} for manifest in manifests]
     known = [one for one in known if one.get("neutral_mean") is not None]
     tokens = sum(one["neutral_tokens"] for one in known)
     return sum(one["neutral_mean"] * one["neutral_tokens"] for one in known) / tokens if tokens else None
+
+
+def occupied(out: Path) -> bool:
+    """Whether something stands where a command is to make a folder; an empty folder is nothing."""
+    return out.exists() and (not out.is_dir() or any(out.iterdir()))
 
 
 def refuse_inside(out: Path, datasets_: Sequence[Path]) -> None:
@@ -144,26 +136,20 @@ def _checked_manifest(path: Path, columns: Collection[str], tokenizer: Any, need
     return manifest
 
 
-def _same_tokenizer(paths: Sequence[Path], manifests: Sequence[dict[str, Any]]) -> None:
-    """Token ids of several datasets must mean the same."""
-    for path, manifest in zip(paths, manifests, strict=True):
-        if manifest["tokenizer"]["sha256"] != manifests[0]["tokenizer"]["sha256"]:
+def _check_alike(path: Path, manifest: dict[str, Any], other: Path, first: dict[str, Any]) -> None:
+    """Token ids, masks and weights of several datasets must mean the same."""
+    if manifest["tokenizer"]["sha256"] != first["tokenizer"]["sha256"]:
+        raise DatasetError(
+            f"{path}: its token ids are those of another tokenizer ({manifest['model']['name']}) than those of {other}"
+            f" ({first['model']['name']}): build one of them again with --model of the other"
+        )
+    for name in _WEIGHTS:
+        here, there = manifest["config"][name], first["config"][name]
+        if here != there:
             raise DatasetError(
-                f"{path}: its token ids are those of another tokenizer ({manifest['model']['name']}) than those of"
-                f" {paths[0]} ({manifests[0]['model']['name']}): build one of them again with --model of the other"
+                f"{path}: weighed with {name} {here}, but {other} with {there}: make them one by"
+                f" python -m curate.reweigh {path} --{name.replace('_', '-')} {there}"
             )
-
-
-def _same_weights(paths: Sequence[Path], manifests: Sequence[dict[str, Any]]) -> None:
-    """Masks and weights of several datasets must mean the same."""
-    for path, manifest in zip(paths, manifests, strict=True):
-        for name in _WEIGHTS:
-            here, there = manifest["config"].get(name), manifests[0]["config"].get(name)
-            if here != there:
-                raise DatasetError(
-                    f"{path}: weighed with {name} {here}, but {paths[0]} with {there}: make them one by"
-                    f" python -m curate.reweigh {path} --{name.replace('_', '-')} {there}"
-                )
 
 
 def _checked_parts(path: Path, accepted: int, names: Sequence[str]) -> list[Path]:
@@ -175,7 +161,7 @@ def _checked_parts(path: Path, accepted: int, names: Sequence[str]) -> list[Path
             with pq.ParquetFile(part) as file:
                 schema, held = file.schema_arrow, file.metadata.num_rows
         except (OSError, pa.ArrowException) as error:
-            raise DatasetError(f"{part}: cannot be read ({_said(error)}); build the dataset again") from error
+            raise DatasetError(f"{part}: cannot be read ({first_line(error, 200)}); build the dataset again") from error
         for name in names:
             found = schema.field(name).type if name in schema.names else None
             if found is None or not _alike(found, _TYPES[name]):
@@ -202,31 +188,20 @@ def _load(path: Path, parts: Sequence[Path], names: Sequence[str]) -> datasets.D
     files = [str(part.resolve()) for part in parts]
     if any("::" in file for file in files):
         raise DatasetError(f"{path}: `datasets` takes `::` in a path for a chain of addresses; rename the folder")
+    bars = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
     try:
-        with _no_bars():
-            loaded: Any = datasets.Dataset.from_parquet([glob.escape(file) for file in files], columns=list(names))
+        loaded: Any = datasets.Dataset.from_parquet([glob.escape(file) for file in files], columns=list(names))
+        return loaded
     except Exception as error:  # whatever the reader, the cache's file system and `datasets` itself raise
         cause = error.__cause__ or error
         raise DatasetError(
-            f"{path}: samples/ cannot be read ({type(cause).__name__}: {_said(cause)}); build the dataset again, or see"
-            f" to the cache of `datasets`, {datasets.config.HF_DATASETS_CACHE} (HF_DATASETS_CACHE)"
+            f"{path}: samples/ cannot be read ({type(cause).__name__}: {first_line(cause, 200)}); build the dataset"
+            f" again, or see to the cache of `datasets`, {datasets.config.HF_DATASETS_CACHE} (HF_DATASETS_CACHE)"
         ) from error
-    return loaded
-
-
-@contextlib.contextmanager
-def _no_bars() -> Iterator[None]:
-    shown = not datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()
-    try:
-        yield
     finally:
-        if shown:
+        if bars:
             datasets.enable_progress_bars()
-
-
-def _said(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0][:200]
 
 
 def _prompts(samples: datasets.Dataset) -> Int64[Array, "S"]:

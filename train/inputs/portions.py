@@ -14,14 +14,13 @@ from jaxtyping import Bool
 from numpy import ndarray as Array
 
 from curate.errors import DatasetError, OptionError
+from curate.manifest import listed
 from train.data import SampleSet
 from train.inputs.dataset import open_annotated
 
 __all__ = ["DataConfig", "TrainingData", "hold_out", "open_data"]
 
 log = logging.getLogger(__name__)
-
-_NAMED = 5  # dropped samples named in the warning
 
 
 @dataclass(frozen=True)
@@ -62,27 +61,21 @@ class TrainingData:
     """Samples that lost a part of their response, and with it the end-of-turn token."""
 
 
-def open_data(
-    config: DataConfig, columns: Collection[str], *, tokenizer: Any = None, embeddings: int | None = None,
-    need_scores: bool = True,
-) -> TrainingData:  # fmt: skip
-    """Opens, checks, splits, truncates and packs; arguments and errors as in `train.inputs.dataset.open_annotated`.
+def open_data(config: DataConfig, columns: Collection[str], **checks: Any) -> TrainingData:
+    """Opens, checks, splits, truncates and packs; `checks` and errors as in `train.inputs.dataset.open_annotated`.
 
     Raises DatasetError, too, where the limit leaves no sample to train on or to evaluate on.
     """
-    opened = open_annotated(
-        config.data, columns, tokenizer=tokenizer, embeddings=embeddings, need_scores=need_scores
-    )  # fmt: skip
+    opened = open_annotated(config.data, columns, **checks)
     ids = opened.samples.data.column("sample_id").to_pylist()
     kept = opened.prompts < config.max_length
     dropped = tuple(ids[row] for row in np.flatnonzero(~kept))
     truncated = int((kept & (opened.lengths > config.max_length)).sum())
     if dropped:
-        more = f" and {len(dropped) - _NAMED} more" if len(dropped) > _NAMED else ""
-        log.warning(
-            "dropped %d of %d samples, whose prompt alone fills --max-length %d: %s%s",
-            len(dropped), len(ids), config.max_length, ", ".join(dropped[:_NAMED]), more,
-        )  # fmt: skip
+        what = (
+            f"dropped {len(dropped)} of {len(ids)} samples, whose prompt alone fills --max-length {config.max_length}"
+        )
+        log.warning("%s: %s", what, listed(dropped))
     if truncated:
         log.warning("cut %d of %d samples at --max-length %d", truncated, len(ids), config.max_length)
     held = hold_out(ids, config.held_out, config.split_seed)

@@ -11,15 +11,16 @@ import functools
 import hashlib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 import tyro
 
-from curate.console import check_ranges
-from curate.errors import ModelError, OptionError
+from curate.console import check_ranges, take_option
+from curate.errors import DatasetError, OptionError, first_line
 from curate.model import ModelFiles, locate_model
 from curate.store import read_manifest
 from train.data import collate
@@ -32,13 +33,15 @@ from train.objectives import Objective, make_objective
 from train.reports.metrics import CLASS_COLUMNS
 
 if TYPE_CHECKING:
-    import torch
-
     from train.trainer import CusetTrainer
 
 __all__ = ["Inputs", "RunConfig", "fresh_model", "make_trainer", "open_inputs", "recipe_file", "with_recipe"]
 
 _RECIPES = Path(__file__).parent.parent / "recipes"
+
+_FREE = frozenset({"data", "model", "out", "resume", "dry_run", "report_to", "push_to_hub", "save_limit"})
+_FREE_ARGUMENTS = ("save_", "logging_", "hub_", "report_", "run_name", "project")
+"""Options and arguments of the Trainer that make no other run."""
 
 _RANGES: dict[str, tuple[float, float]] = {
     "learning_rate": (0, 10), "epochs": (0, 1e6), "max_steps": (1, 2**40), "batch_size": (1, 2**20),
@@ -103,23 +106,23 @@ class Inputs:
     files: ModelFiles
     tokenizer: Any
     data: TrainingData
-    neutral_mean: float | None
 
     def objective(self, config: ObjectiveConfig) -> Objective:
         """The objective of these options, with the mean w of the samples that are trained on; raises OptionError where
         the dataset was weighed with others."""
         return make_objective(config, self.data.train.mean_sample_weight, self.data.manifests[0]["config"])
 
-    def identity(self) -> dict[str, Any]:
-        """What the run depends on beside its options; no path of the machine."""
+    def identity(self, config: RunConfig) -> dict[str, Any]:
+        """What makes one run another: its options but for where things lie and what is reported, and its inputs; no
+        path of the machine."""
+        options = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
+        options["training"] = sorted(word for word in config.training if not word.startswith(_FREE_ARGUMENTS))
         manifests = [hashlib.sha256(json.dumps(m, sort_keys=True).encode()).hexdigest() for m in self.data.manifests]
         held = self.data.held_out
-        return {
-            "model": self.files.identity(),
-            "datasets": manifests,
-            "samples": self.data.train.samples,
+        return json.loads(json.dumps(options, default=str)) | {
+            "model": self.files.identity(), "datasets": manifests, "samples": self.data.train.samples,
             "held_out_samples": held.samples if held is not None else 0,
-        }
+        }  # fmt: skip
 
 
 def recipe_file(name: str) -> Path:
@@ -132,18 +135,13 @@ def recipe_file(name: str) -> Path:
 
 def with_recipe(arguments: Sequence[str]) -> list[str]:
     """`--recipe NAME` becomes `--config` with its file."""
-    found = list(arguments)
-    at = next((n for n, word in enumerate(found) if word == "--recipe" or word.startswith("--recipe=")), None)
-    if at is None:
-        return found
-    _, equals, name = found.pop(at).partition("=")
-    if not equals:
-        if at == len(found):
-            recipe_file("")
-        name = found.pop(at)
-    if any(word == "--config" or word.startswith("--config=") for word in found):
+    words = list(arguments)
+    name = take_option(words, "--recipe")
+    if name is None:
+        return words
+    if any(word.partition("=")[0] == "--config" for word in words):
         raise OptionError("--recipe and --config: give one of them")
-    return [*found, "--config", str(recipe_file(name))]
+    return [*words, "--config", str(recipe_file(name))]
 
 
 def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None = None) -> Inputs:
@@ -164,12 +162,12 @@ def open_inputs(config: RunConfig, objectives: Sequence[ObjectiveConfig] | None 
     if not any("logprob" in one.columns for one in wanted) and not all(map(_scored, config.data)):
         columns.discard("logprob")  # for figures alone
     data = open_data(
-        config, sorted(columns), tokenizer=tokenizer, embeddings=_architecture(files).vocab_size,
+        config, sorted(columns), tokenizer=tokenizer, embeddings=files.load_config().vocab_size,
         need_scores=any(map(_stored_weight, wanted)),
     )  # fmt: skip
     for one in objectives or [config]:
         make_objective(one, 0.5, data.manifests[0]["config"])
-    return Inputs(files, tokenizer, data, neutral_mean_of(data.manifests))
+    return Inputs(files, tokenizer, data)
 
 
 def _scored(path: Path) -> bool:
@@ -183,22 +181,8 @@ def _stored_weight(objective: Objective) -> bool:
     return config.objective == "cuset" and (region or config.weight == "constant")
 
 
-def _architecture(files: ModelFiles) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(
-            files.path, revision=files.revision, trust_remote_code=False
-        ).get_text_config()
-    except Exception as error:
-        said = (str(error).splitlines() or [""])[0][:300]
-        raise ModelError(f"--model {files.name}: cannot load the configuration: {said}") from error
-
-
 def bfloat16(config: RunConfig) -> bool:
     """Whether the run computes in bfloat16."""
-    import torch
-
     return config.dtype == "bfloat16" or (config.dtype == "auto" and torch.cuda.is_available())
 
 
@@ -208,21 +192,19 @@ def fresh_model(inputs: Inputs, config: RunConfig, objective: Objective, *, meta
     Parameters that are trained are float32; under LoRA in bfloat16 arithmetic the frozen ones are bfloat16. `meta`:
     shapes without values.
     """
-    import torch
     from transformers import AutoModelForCausalLM, set_seed
 
-    half = config.tuning == "lora" and bfloat16(config)
-    dtype: torch.dtype = torch.bfloat16 if half else torch.float32
+    dtype = torch.bfloat16 if config.tuning == "lora" and bfloat16(config) else torch.float32
     if meta:
         with torch.device("meta"):
-            model: Any = AutoModelForCausalLM.from_config(_architecture(inputs.files), dtype=dtype)
+            model: Any = AutoModelForCausalLM.from_config(inputs.files.load_config(), dtype=dtype)
     else:
         model = inputs.files.load_model(dtype, "cpu")
     if config.attention is not None:
         try:
             model.set_attn_implementation(config.attention)
         except (ImportError, ValueError) as error:
-            raise OptionError(f"--attention {config.attention}: {str(error).splitlines()[0][:300]}") from error
+            raise OptionError(f"--attention {config.attention}: {first_line(error)}") from error
     attach_head(model, objective)
     if config.tuning == "full":
         return model
@@ -278,7 +260,7 @@ def make_trainer(
     trainer = CusetTrainer(
         model=fresh_model(inputs, config, objective), args=arguments, objective=objective, data_collator=collate,
         train_dataset=inputs.data.train, eval_dataset=held_out, processing_class=inputs.tokenizer,
-        neutral_mean=inputs.neutral_mean, callbacks=list(callbacks),
+        neutral_mean=neutral_mean_of(inputs.data.manifests), callbacks=list(callbacks),
     )  # fmt: skip
     if trainer.accelerator.num_processes != processes():
         raise OptionError(f"{processes()} processes run, but {trainer.accelerator.num_processes} would train together")
@@ -286,12 +268,17 @@ def make_trainer(
     return trainer
 
 
-def differing(config: RunConfig) -> dict[str, Any]:
-    """The options that make one run another: all but where things lie and what is reported."""
-    fields = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
-    free = ("save_", "logging_", "hub_", "report_", "run_name", "project")
-    fields["training"] = sorted(word for word in config.training if not word.startswith(free))
-    return dict(json.loads(json.dumps(fields, default=str)))
+def changed_since(
+    record: Path, now: Mapping[str, Any], remedy: str, under: str | None = None
+) -> dict[str, tuple[Any, Any]]:
+    """What was otherwise when a folder's record was written: (then, now) of each name.
 
-
-_FREE = frozenset({"data", "model", "out", "resume", "dry_run", "report_to", "push_to_hub", "save_limit"})
+    `under`: the entry of the record that is compared. Raises DatasetError, with the remedy, for a damaged one.
+    """
+    try:
+        content = json.loads(record.read_text(encoding="utf-8"))
+        before = dict(content if under is None else content[under])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DatasetError(f"{record}: damaged{remedy}") from error
+    pairs = {name: (before.get(name), now.get(name)) for name in sorted({*before, *now})}
+    return {name: (then, today) for name, (then, today) in pairs.items() if then != today}

@@ -1,16 +1,40 @@
-"""The card (README.md) of a tuned model: what it was made of, what it is good for, how to load it."""
+"""The results of a run for people: the table on a terminal, and the card (README.md) of the tuned model."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from curate.card import escape_markdown
-from train.reports.metrics import CLASSES
+from rich.table import Table
 
-__all__ = ["model_card"]
+from curate.card import escape_markdown
+from train.reports.metrics import CLASSES, nll_name
+
+__all__ = ["model_card", "results_table"]
+
+
+def results_table(results: Mapping[str, Any]) -> Table:
+    """nll of held-out tokens, which says how likely the reference is, not whether generated code works."""
+    table = Table(title="Held-out nll (nats a token; 95 % intervals by samples)", box=None, title_justify="left")
+    for name in ("tokens", "number", "before", "after"):
+        table.add_column(name, justify="left" if name == "tokens" else "right")
+    for row in _rows(results, intervals=True):
+        table.add_row(*row)
+    return table
+
+
+def _rows(results: Mapping[str, Any], *, intervals: bool) -> Iterator[list[str]]:
+    """Of each class: its name, the number of its tokens, nll before and after."""
+    for token_class in CLASSES:
+        name = f"eval_{nll_name(token_class)}"
+        cells = []
+        for line in (results["before"], results["after"]):
+            value, low, high = (line.get(name + end) for end in ("", "_from", "_to"))
+            interval = "" if low is None or high is None or not intervals else f" [{low:.4f}, {high:.4f}]"
+            cells.append("-" if value is None else f"{value:.4f}{interval}")
+        yield [token_class.replace("_", " "), f"{results['held_out_tokens'][token_class]:.0f}", *cells]
 
 
 def model_card(record: Mapping[str, Any], results: Mapping[str, Any]) -> str:
@@ -36,11 +60,6 @@ def model_card(record: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     if results["before"] and results["after"]:
         lines += [f"Negative log-likelihood of {run['held_out_samples']} held-out samples, nats a token:", ""]
         lines += ["| tokens | number | before | after |", "|---|---|---|---|"]
-        for token_class in CLASSES:
-            key = "eval_nll" if token_class == "all" else f"eval_nll_{token_class}"
-            found = (results[when].get(key) for when in ("before", "after"))
-            cells = ["-" if value is None else f"{value:.4f}" for value in found]
-            number = f"{results['held_out_tokens'][token_class]:.0f}"
-            lines.append(f"| {' | '.join([token_class.replace('_', ' '), number, *cells])} |")
+        lines += [f"| {' | '.join(row)} |" for row in _rows(results, intervals=False)]
         lines += ["", "It says how likely the reference answers are, not whether generated kernels work."]
     return "\n".join(lines).rstrip() + "\n"

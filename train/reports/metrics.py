@@ -20,13 +20,18 @@ from numpy import ndarray as Array
 from scipy import stats
 from torch import Tensor
 
-__all__ = ["CLASSES", "CLASS_COLUMNS", "HeldOut", "class_sums", "token_classes"]
+__all__ = ["CLASSES", "CLASS_COLUMNS", "HeldOut", "class_sums", "nll_name", "token_classes"]
 
 CLASSES = ("all", "sensitive", "neutral", "low_confidence")
 CLASS_COLUMNS = ("category", "in_code", "logprob")
 """Stored token lists that tell the classes."""
 
 _DRAWS = 1000
+
+
+def nll_name(token_class: str) -> str:
+    """What logs and results call the nll of a class."""
+    return "nll" if token_class == "all" else f"nll_{token_class}"
 
 
 def token_classes(batch: Mapping[str, Any], neutral_mean: float | None) -> Bool[Tensor, "N 4"]:
@@ -60,8 +65,8 @@ class HeldOut:
     def of(cls, parts: Sequence[tuple[Sequence[str], Float64[Array, "2 B 4"]]]) -> HeldOut:
         """Puts the sums of batches together, ordered by sample id, whatever rank had which."""
         ids = [one for names, _ in parts for one in names]
-        order = np.argsort(np.array(ids, dtype=object), kind="stable") if ids else np.empty(0, dtype=np.int64)
-        sums = np.concatenate([np.zeros((2, 0, len(CLASSES))), *(part for _, part in parts)], axis=1)[:, order]
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        sums = np.concatenate([part for _, part in parts], axis=1)[:, order]
         return cls(tuple(ids[n] for n in order), sums[0], sums[1])
 
     def means(self) -> dict[str, float]:

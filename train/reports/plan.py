@@ -15,68 +15,46 @@ It leaves out the allocator's own loss and the libraries (about 1 GB on a GPU).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from train.cross_entropy import CHUNK_VALUES
 from train.inputs.arguments import processes
+from train.inputs.run import Inputs, RunConfig, bfloat16, fresh_model
 
-if TYPE_CHECKING:
-    from train.inputs.run import Inputs, RunConfig
-
-__all__ = ["Plan", "make_plan", "print_plan"]
+__all__ = ["plan"]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Numbers of a run; memory in bytes."""
-
-    steps: int
-    steps_an_epoch: int
-    samples: int
-    held_out: int
-    tokens: int
-    supervised: int
-    longest: int
-    parameters: int
-    trained: int
-    memory: dict[str, int]
-
-
-def make_plan(inputs: Inputs, config: RunConfig) -> Plan:
-    """Counts without loading weights."""
-    from train.inputs.run import bfloat16, fresh_model
-
-    data = inputs.data.train
+def plan(inputs: Inputs, config: RunConfig) -> Table:
+    """Name and number of all that the run will do and take; loads no weights."""
+    data, held_out = inputs.data.train, inputs.data.held_out
     batches = math.ceil(len(data) / (config.batch_size * processes()))
     an_epoch = max(1, math.ceil(batches / config.accumulation))
+    longest = sum(sorted((int(data.lengths[row].sum()) for row in data.bins), reverse=True)[: config.batch_size])
     model = fresh_model(inputs, config, inputs.objective(config), meta=True)
-    every, trained, size = 0, 0, 0
-    for parameter in model.parameters():
-        every += parameter.numel()
-        size += parameter.numel() * parameter.element_size()
-        trained += parameter.numel() if parameter.requires_grad else 0
-    rows = sorted((int(data.lengths[list(row)].sum()) for row in data.bins), reverse=True)
-    longest = sum(rows[: config.batch_size])
-    return Plan(
-        steps=config.max_steps or math.ceil(config.epochs * an_epoch),
-        steps_an_epoch=an_epoch,
-        samples=data.samples,
-        held_out=inputs.data.held_out.samples if inputs.data.held_out is not None else 0,
-        tokens=data.tokens,
-        supervised=data.supervised_tokens,
-        longest=longest,
-        parameters=every,
-        trained=trained,
-        memory=_memory(model.config.get_text_config(), config, longest, size, trained, 2 if bfloat16(config) else 4),
-    )
+    parameters = list(model.parameters())
+    every, size = sum(p.numel() for p in parameters), sum(p.numel() * p.element_size() for p in parameters)
+    trained = sum(p.numel() for p in parameters if p.requires_grad)
+    memory = _memory(model.config.get_text_config(), config, longest, size, trained, 2 if bfloat16(config) else 4)
+    numbers = {
+        "samples": data.samples, "held out": held_out.samples if held_out is not None else 0,
+        "tokens an epoch": data.tokens, "of them supervised": data.supervised_tokens,
+        "longest forward pass": f"{longest:,} tokens", "steps an epoch": an_epoch,
+        "steps": config.max_steps or math.ceil(config.epochs * an_epoch), "processes": processes(),
+        "parameters": every, "of them trained": f"{trained:,} ({trained / every:.2%})",
+        **{f"memory, {name}": f"{part / 2**30:.2f} GiB" for name, part in memory.items()},
+        "memory, together": f"about {sum(memory.values()) / 2**30:.1f} GiB a process, unsharded",
+    }  # fmt: skip
+    table = Table(show_header=False, box=None)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, number in numbers.items():
+        table.add_row(name, f"{number:,}" if isinstance(number, int) else number)
+    return table
 
 
 def _memory(text: Any, config: RunConfig, tokens: int, size: int, trained: int, b: int) -> dict[str, int]:
-    from train.cross_entropy import CHUNK_VALUES
-
     width, layers = text.hidden_size, text.num_hidden_layers
     layer = tokens * (8 * width + 4 * getattr(text, "intermediate_size", 4 * width)) * (b + 4)
     inputs = layers * tokens * width * b
@@ -86,22 +64,3 @@ def _memory(text: Any, config: RunConfig, tokens: int, size: int, trained: int, 
         "activations": inputs + layer if config.checkpointing else layers * layer,
         "head": 3 * 4 * min(CHUNK_VALUES, tokens * text.vocab_size) + 4 * tokens * width,
     }
-
-
-def print_plan(console: Console, plan: Plan) -> None:
-    """The plan as a table."""
-    table = Table(show_header=False, box=None)
-    table.add_column()
-    table.add_column(justify="right")
-    lines = {
-        "samples": f"{plan.samples:,}", "held out": f"{plan.held_out:,}", "tokens an epoch": f"{plan.tokens:,}",
-        "of them supervised": f"{plan.supervised:,}", "longest forward pass": f"{plan.longest:,} tokens",
-        "steps an epoch": f"{plan.steps_an_epoch:,}", "steps": f"{plan.steps:,}", "processes": f"{processes():,}",
-        "parameters": f"{plan.parameters:,}",
-        "of them trained": f"{plan.trained:,} ({plan.trained / plan.parameters:.2%})",
-    }  # fmt: skip
-    lines |= {f"memory, {name}": f"{size / 2**30:.2f} GiB" for name, size in plan.memory.items()}
-    lines["memory, together"] = f"about {sum(plan.memory.values()) / 2**30:.1f} GiB a process, unsharded"
-    for name, value in lines.items():
-        table.add_row(name, value)
-    console.print(table)

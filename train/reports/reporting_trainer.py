@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,14 +14,14 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import EvalLoopOutput
 
 from curate.errors import TrainingError
+from curate.manifest import listed
 from train.inputs.checked_trainer import CheckedTrainer
 from train.objectives import Objective, TokenStatistics
-from train.reports.metrics import CLASSES, HeldOut, class_sums
+from train.reports.metrics import CLASSES, HeldOut, class_sums, nll_name
 
-__all__ = ["NAMED", "ReportingTrainer"]
+__all__ = ["LogLines", "ReportingTrainer"]
 
-NAMED = 5
-"""Sample ids in a message at most."""
+log = logging.getLogger(__name__)
 
 
 class _Clock(TrainerCallback):
@@ -35,6 +37,16 @@ class _Clock(TrainerCallback):
         self.seconds += time.perf_counter() - self._begun
 
 
+class LogLines(TrainerCallback):
+    """A line for each log of the Trainer, on the first process."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        shown = ("loss", "nll", "kept_share", "mean_w", "tokens_per_second", "eval_nll", "eval_loss")
+        found = [f"{n} {logs[n]:.4g}" for n in shown if n in (logs or {})]
+        if state.is_world_process_zero and found:
+            log.info("step %d/%d  %s", state.global_step, state.max_steps, "  ".join(found))
+
+
 class ReportingTrainer(CheckedTrainer):
     """`objective`: what is minimised. `neutral_mean`: mean confidence of the dataset's neutral code tokens, the bound
     of the class low_confidence.
@@ -42,50 +54,42 @@ class ReportingTrainer(CheckedTrainer):
 
     objective: Objective
     neutral_mean: float | None
-    held_out: HeldOut | None
+    held_out: HeldOut | None = None
     """What the last evaluation found."""
 
     def __init__(self, *args: Any, objective: Objective, neutral_mean: float | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.objective = objective
         self.neutral_mean = neutral_mean
-        self.held_out = None
         self._clock = _Clock()
         self.add_callback(self._clock)
-        self._parts: list[tuple[list[str], Any]] = []
-        self._eval_loss = (0.0, 0.0)
+        self._judged: list[tuple[Sequence[str], Any, float, float]] = []
+        """Of each batch of an evaluation: sample ids, their sums of classes, loss, denominator."""
         self._forget()
 
     def _forget(self) -> None:
-        self._classes: torch.Tensor | None = None
-        self._counts: torch.Tensor | None = None
+        """Sums since the last log: nll and tokens of each class, tokens with a weight, w, samples, tokens read."""
+        self._noted = torch.zeros(2 * len(CLASSES) + 4, dtype=torch.float64, device=self.args.device)
         self._clock.seconds = 0.0
 
     def note(self, outputs: Mapping[str, Any], batch: Mapping[str, Any], ids: Sequence[str]) -> None:
         """Adds a micro-batch to what the next log says; `ids`: its samples."""
-        if self._classes is None or self._counts is None:
-            self._classes = torch.zeros(2, len(CLASSES), dtype=torch.float64, device=outputs["nll"].device)
-            self._counts = torch.zeros(4, dtype=torch.float64, device=outputs["nll"].device)
         if not ids:
             return
-        self._classes += class_sums(outputs["nll"], batch, self.neutral_mean).sum(dim=1)
+        classes = class_sums(outputs["nll"], batch, self.neutral_mean).sum(dim=1)
         statistics = TokenStatistics(outputs["nll"], outputs["probability"], outputs.get("entropy_top20"))
         kept, weight = (outputs["weights"] > 0).sum(), self.objective.sample_weights(statistics, batch).sum()
         sizes = torch.tensor([len(ids), batch["input_ids"].numel()], device=kept.device)
-        self._counts += torch.cat([torch.stack([kept.double(), weight.double()]), sizes.double()])
+        self._noted += torch.cat([classes.flatten(), torch.stack([kept.double(), weight.double()]), sizes.double()])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds to a training step's line: nll (unweighted, nats a token) of each class, share of tokens with a weight,
         mean w of the samples, tokens a second (prompts among them)."""
-        if "loss" in logs and self._classes is not None and self._counts is not None:
-            sums = self.accelerator.reduce(torch.cat([self._classes.flatten(), self._counts]), "sum").tolist()
-            k = len(CLASSES)
-            for name, nll, tokens in zip(CLASSES, sums[:k], sums[k : 2 * k], strict=True):
-                if tokens:
-                    logs["nll" if name == "all" else f"nll_{name}"] = nll / tokens
-            kept, weight, samples, read = sums[2 * k :]
-            logs["kept_share"] = kept / max(sums[k], 1)
-            logs["mean_w"] = weight / max(samples, 1)
+        if "loss" in logs:
+            *classes, kept, weight, samples, read = self.accelerator.reduce(self._noted, "sum").tolist()
+            nll, tokens = classes[: len(CLASSES)], classes[len(CLASSES) :]
+            logs |= {nll_name(name): n / t for name, n, t in zip(CLASSES, nll, tokens, strict=True) if t}
+            logs |= {"kept_share": kept / max(tokens[0], 1), "mean_w": weight / max(samples, 1)}
             logs["tokens_per_second"] = read / max(self._clock.seconds, 1e-9)
             self._forget()
         super().log(logs, start_time)
@@ -103,35 +107,33 @@ class ReportingTrainer(CheckedTrainer):
         if inputs["sample_ids"]:
             sums = class_sums(outputs["nll"], inputs, self.neutral_mean).cpu()
             if sums.isnan().any():
-                named = ", ".join(inputs["sample_ids"][:NAMED])
                 raise TrainingError(
-                    f"step {self.state.global_step}: the nll of held-out sample {named} is not a number: the model's"
-                    " weights are damaged, or training has run away; lower --learning-rate"
+                    f"step {self.state.global_step}: the nll of held-out sample {listed(inputs['sample_ids'])} is not a"
+                    " number: the model's weights are damaged, or training has run away; lower --learning-rate"
                 )
-            self._parts.append((list(inputs["sample_ids"]), sums.numpy()))
-            loss, denominator = self._eval_loss
-            self._eval_loss = (loss + float(outputs["loss"]), denominator + float(self.objective.denominator(inputs)))
+            loss, denominator = float(outputs["loss"]), self.objective.denominator(inputs)
+            self._judged.append((inputs["sample_ids"], sums.numpy(), loss, denominator))
         return None, None, None
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
         """nll of each class over the held-out samples with intervals by samples (`_from`, `_to`), and the weighted
         loss."""
-        self._parts, self._eval_loss = [], (0.0, 0.0)
+        self._judged = []
         kwargs["metric_key_prefix"] = metric_key_prefix
         with torch.random.fork_rng(devices=[]):  # a loader draws a number: dropout must not depend on how often we look
             output = super().evaluation_loop(*args, **kwargs)
-        self.held_out = HeldOut.of(gather_object(self._parts))
-        losses = gather_object([self._eval_loss])
-        figures = {"loss": sum(part for part, _ in losses) / max(sum(part for _, part in losses), 1e-30)}
+        ids, sums, losses, denominators = zip(*gather_object(self._judged), strict=True)
+        self.held_out = HeldOut.of(list(zip(ids, sums, strict=True)))
+        figures = {"loss": math.fsum(losses) / max(math.fsum(denominators), 1e-30)}
         intervals = self.held_out.intervals()
-        for name, mean in self.held_out.means().items():
-            key = "nll" if name == "all" else f"nll_{name}"
-            figures |= {key: mean, f"{key}_from": intervals[name][0], f"{key}_to": intervals[name][1]}
+        for token_class, mean in self.held_out.means().items():
+            name = nll_name(token_class)
+            figures |= {name: mean, f"{name}_from": intervals[token_class][0], f"{name}_to": intervals[token_class][1]}
         output.metrics.update({f"{metric_key_prefix}_{key}": value for key, value in figures.items()})  # type: ignore[union-attr]
         return output
 
-    def held_out_sums(self, data: Any = None) -> HeldOut:
+    def held_out_sums(self) -> HeldOut:
         """Evaluates; sums of each held-out sample, the same on every rank."""
-        self.evaluate(data)
+        self.evaluate()
         assert self.held_out is not None
         return self.held_out

@@ -60,24 +60,14 @@ def study_rows(
     seeds = {len(sums) for sums in runs.values()}
     if len(seeds) > 1:
         raise ValueError(f"objectives with unlike numbers of seeds: {sorted(seeds)}")
-    first = next(iter(runs), None)
+    first = next(iter(runs), "")
     rows = []
     for name, sums in [("untuned", untuned[None]), *runs.items()]:
         for i, token_class in enumerate(classes):
-            own = sums[..., i]
-            base = untuned[..., i]
-            rows.append(
-                Row(
-                    name,
-                    token_class,
-                    int(tokens[:, i].sum()),
-                    estimate(own, tokens[:, i]),
-                    None if name == "untuned" else estimate(own - base, tokens[:, i]),
-                    None
-                    if first is None or name in ("untuned", first)
-                    else estimate(own - runs[first][..., i], tokens[:, i]),
-                )
-            )
+            own, number = sums[..., i], tokens[:, i]
+            difference = None if name == "untuned" else estimate(own - untuned[..., i], number)
+            against = None if name in ("untuned", first) else estimate(own - runs[first][..., i], number)
+            rows.append(Row(name, token_class, int(number.sum()), estimate(own, number), difference, against))
     return rows
 
 

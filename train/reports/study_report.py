@@ -25,21 +25,20 @@ _COLOURS = {"all": "#000000", "sensitive": "#0072B2", "neutral": "#D55E00", "low
 """Okabe and Ito's, which colour-blind readers can tell apart."""
 
 
-def _cell(found: Estimate | None, signed: bool) -> str:
+def _cell(found: Estimate | None, form: str = ".4f") -> str:
     if found is None or found.value != found.value:
         return ""
-    number = format(found.value, "+.4f" if signed else ".4f")
-    return number + ("" if found.low != found.low else f" [{found.low:.4f}, {found.high:.4f}]")
+    return format(found.value, form) + ("" if found.low != found.low else f" [{found.low:.4f}, {found.high:.4f}]")
 
 
 def _lines(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     first = next((row.objective for row in rows if row.difference is not None), "the first")
     head = ["objective", "tokens", "number", "nll", "less untuned", f"less {first}"]
-    return head, [
-        [r.objective, r.token_class.replace("_", " "), f"{r.tokens:,}", _cell(r.nll, False), _cell(r.difference, True),
-         _cell(r.against, True)]
-        for r in rows
-    ]  # fmt: skip
+    found = []
+    for r in rows:
+        numbers = [_cell(r.nll), _cell(r.difference, "+.4f"), _cell(r.against, "+.4f")]
+        found.append([r.objective, r.token_class.replace("_", " "), f"{r.tokens:,}", *numbers])
+    return head, found
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -63,10 +62,7 @@ def markdown(rows: Sequence[Row]) -> str:
     lines.append("|---" * (len(classes) + 1) + "|")
     for name in dict.fromkeys(row.objective for row in rows):
         own = {row.token_class: row for row in rows if row.objective == name}
-        cells = [
-            f"{_cell(own[c].nll, False)}" + (f"; {_cell(own[c].against, True)}" if own[c].against else "")
-            for c in classes
-        ]
+        cells = [_cell(own[c].nll) + (f"; {_cell(own[c].against, '+.4f')}" if own[c].against else "") for c in classes]
         lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -86,19 +82,17 @@ def draw(rows: Sequence[Row]) -> dict[str, bytes]:
     with rc_context(style):
         canvas = Figure(figsize=(8.4, 1.5 + 0.55 * len(names)), layout="constrained")
         panels = canvas.subplots(1, 2, sharey=True)
-        for axes, kind, title in zip(
-            panels, ("difference", "against"), ("less the untuned model", f"less {names[0]}"), strict=True
-        ):
+        kinds = {"difference": "less the untuned model", "against": f"less {names[0]}"}
+        for axes, (kind, title) in zip(panels, kinds.items(), strict=True):
             for number, token_class in enumerate(classes):
-                shift = (number - (len(classes) - 1) / 2) * 0.17
-                for place, name in enumerate(names):
-                    row = next(r for r in rows if (r.objective, r.token_class) == (name, token_class))
+                colour = _COLOURS.get(token_class, "#CC79A7")
+                for row in (row for row in rows if row.token_class == token_class):
                     found = getattr(row, kind)
                     if found is not None and found.value == found.value:
-                        colour = _COLOURS.get(token_class, "#CC79A7")
-                        axes.plot([found.low, found.high], [place + shift] * 2, color=colour, linewidth=1.8)
-                        axes.plot([found.value], [place + shift], "o", color=colour, markersize=4.5)
-                axes.plot([], [], "o-", color=_COLOURS.get(token_class, "#CC79A7"), label=token_class.replace("_", " "))
+                        place = names.index(row.objective) + (number - (len(classes) - 1) / 2) * 0.17
+                        axes.plot([found.low, found.high], [place] * 2, color=colour, linewidth=1.8)
+                        axes.plot([found.value], [place], "o", color=colour, markersize=4.5)
+                axes.plot([], [], "o-", color=colour, label=token_class.replace("_", " "))
             axes.axvline(0, color="#777777", linewidth=1)
             axes.set_title(f"held-out nll {title}", loc="left", fontsize=10.5)
             axes.set_xlabel("nats a token (negative: likelier)")
