@@ -1,8 +1,7 @@
 """Annotated dataset to model: `python -m train.sft | compare | export`. It never tokenises, and derives no mask from a
 template: ids, masks and weights are those of the dataset.
 
-These files alone decide a gradient: data, objectives, windows, cross_entropy, head, trainer. In
-the order in which to read them:
+These files alone decide a gradient: data, objectives, windows, cross_entropy, head, trainer; to be read in this order:
 
     data            rows of Parquet to batches; packing; the one shift from a token to the logits that predict it; the
                     order of samples
