@@ -72,10 +72,10 @@ def open_data(config: DataConfig, columns: Collection[str], **checks: Any) -> Tr
     dropped = tuple(ids[row] for row in np.flatnonzero(~kept))
     truncated = int((kept & (opened.lengths > config.max_length)).sum())
     if dropped:
-        what = (
-            f"dropped {len(dropped)} of {len(ids)} samples, whose prompt alone fills --max-length {config.max_length}"
-        )
-        log.warning("%s: %s", what, listed(dropped))
+        log.warning(
+            "dropped %d of %d samples, whose prompt alone fills --max-length %d: %s",
+            len(dropped), len(ids), config.max_length, listed(dropped),
+        )  # fmt: skip
     if truncated:
         log.warning("cut %d of %d samples at --max-length %d", truncated, len(ids), config.max_length)
     held = hold_out(ids, config.held_out, config.split_seed)

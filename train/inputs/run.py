@@ -101,7 +101,7 @@ class RunConfig(ObjectiveConfig, DataConfig):
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Opened and checked; `columns` are the token lists in the batches."""
+    """Model files, tokenizer and data of a run, opened and checked."""
 
     files: ModelFiles
     tokenizer: Any
