@@ -17,8 +17,13 @@ if "HF_DATASETS_CACHE" not in os.environ:  # `datasets` keeps a copy of each fil
     os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="cuset-tests-")
     atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
+import hypothesis
 import pytest
 from jaxtyping import install_import_hook
+
+# No test fails for the time that other work on the machine costs it; `tests/pace.py` counts the test's own.
+hypothesis.settings.register_profile("cuset", deadline=None)
+hypothesis.settings.load_profile("cuset")
 
 # Shapes in signatures are checked while the tests run; the hook must stand before the modules are imported.
 install_import_hook(
