@@ -14,7 +14,7 @@ from planted_dataset import Planted, plant
 from analysis import compare, report, view
 from analysis.dataset import open_datasets
 from analysis.figures.base import run_figure
-from analysis.figures.windows_of_sample import FIGURE
+from analysis.figures.models import FIGURE
 from curate.errors import DatasetError
 
 NAMES = [

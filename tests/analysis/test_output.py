@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,21 @@ def dataset(tmp_path: Path) -> Path:
     return plant(tmp_path / "data", samples)
 
 
+@pytest.fixture
+def one_figure() -> Iterator[None]:
+    """Reports draw a single picture: drawing takes longer than all else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("analysis.figures.FIGURES", (FUNNEL,))
+        yield
+
+
 def state(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_a_failure_leaves_the_old_report(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_the_old_report(
+    dataset: Path, tmp_path: Path, one_figure: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "data-report"
     assert report.run([str(dataset), "--draws", "100"]) == 0
     (out / "notes.txt").write_text("mine")
@@ -95,7 +106,9 @@ def test_a_killed_report_leaves_the_old_one(dataset: Path, tmp_path: Path) -> No
     assert {name: text for name, text in state(out).items() if not name.startswith(".writing-")} == before
 
 
-def test_nothing_is_written_into_a_dataset(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_into_a_dataset(
+    dataset: Path, tmp_path: Path, one_figure: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = plant(tmp_path / "other", [])
     begun = tmp_path / "begun"
     (begun / ".cuset").mkdir(parents=True)

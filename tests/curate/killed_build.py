@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from curate import BuildConfig, build_dataset
+from curate import BuildConfig, build_dataset, console
+from curate.build import run
 from curate.score import StubScorer
 
 
@@ -24,12 +26,21 @@ def build(source: Path, out: Path, model: Path) -> None:
     build_dataset(config, Slow())
 
 
-def start(source: Path, out: Path, model: Path) -> BaseProcess:
-    """A build that is about to read its first row."""
+def command(arguments: Sequence[str]) -> None:
+    """`python -m curate.build`."""
+    import torch
+
+    torch.set_num_threads(1)  # two wait for each other on a busy machine
+    sys.argv[1:] = arguments
+    console.main(run)
+
+
+def start(work: Callable[..., None], *arguments: object) -> BaseProcess:
+    """A process in which `build` or `command` is about to begin."""
     context = multiprocessing.get_context("forkserver")
-    # not this module: the server has not our path
-    context.set_forkserver_preload(["curate.driver", "curate.score", "transformers"])
-    child = context.Process(target=build, args=(source, out, model))
+    # not this module: the server has not our path. The last is what `transformers` loads for the first Llama, and takes longest
+    context.set_forkserver_preload(["curate.driver", "curate.score", "transformers.models.llama.modeling_llama"])
+    child = context.Process(target=work, args=arguments)
     child.start()
     return child
 

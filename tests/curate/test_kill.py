@@ -8,11 +8,12 @@ import random
 import subprocess
 import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 from conftest import pair
-from killed_build import finish, start
+from killed_build import build, command, finish, start
 
 from curate.errors import ModelError
 from curate.model import locate_model
@@ -31,10 +32,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) ->
     """(source, bytes of the dataset, seconds that its build takes)."""
     folder = tmp_path_factory.mktemp("kill")
     source = folder / "rows.jsonl"
-    source.write_text("\n".join([*(json.dumps(pair(n)) for n in range(19)), '{"cut', json.dumps(pair(3))]))
-    finish(start(source, folder / "warm", model_folder))  # until the libraries are loaded
+    source.write_text("\n".join([*(json.dumps(pair(n)) for n in range(11)), '{"cut', json.dumps(pair(3))]))
+    finish(start(build, source, folder / "warm", model_folder))  # until the libraries are loaded
     began = time.monotonic()
-    finish(start(source, folder / "out", model_folder))
+    finish(start(build, source, folder / "out", model_folder))
     return source, contents(folder / "out"), time.monotonic() - began
 
 
@@ -46,7 +47,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(
     draw = random.Random(seed)
     ended = 0
     for _ in range(KILLS):
-        child = start(source, tmp_path / "out", model_folder)
+        child = start(build, source, tmp_path / "out", model_folder)
         time.sleep(draw.uniform(0, seconds))
         ended += child.exitcode is not None
         child.kill()
@@ -54,7 +55,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(
         for part in (tmp_path / "out").rglob("*.parquet"):
             assert part.read_bytes()[-4:] == b"PAR1", "a part under its own name is whole"
     assert ended < KILLS
-    finish(start(source, tmp_path / "out", model_folder))
+    finish(start(build, source, tmp_path / "out", model_folder))
     assert contents(tmp_path / "out") == whole
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
@@ -70,32 +71,28 @@ def test_killed_while_the_embedded_model_scores_it_ends_with_the_same_bytes(tmp_
     source = tmp_path / "rows.jsonl"
     source.write_text("\n".join(json.dumps({"prompt": r.prompt, "response": r.response}) for r in rows[:3]))
 
-    def begin(out: Path) -> subprocess.Popen[str]:
+    def begin(out: Path) -> BaseProcess:
         options = ["--source", source, "--out", out, "--model", "embedded", "--shard-rows", "1", "--jobs", "1"]
-        command = [sys.executable, "-m", "curate.build", *map(str, options)]
-        one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two wait for each other on a busy machine
-        child = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, env=one_thread
-        )
-        while child.poll() is None and not list(out.glob(".cuset/parsed-*/*.parquet")):
-            time.sleep(0.01)  # until the model is loaded and the rows are parsed
+        child = start(command, [str(option) for option in options])
+        while child.exitcode is None and not list(out.glob(".cuset/parsed-*/*.parquet")):
+            time.sleep(0.01)  # until the rows are parsed
         return child
 
     child, began = begin(tmp_path / "whole"), time.monotonic()
-    assert child.wait(timeout=120) == 0
+    finish(child)
     seconds = time.monotonic() - began
     whole, out, draw = contents(tmp_path / "whole"), tmp_path / "out", random.Random(1)
     killed = 0
     for parts in (0, 1):  # somewhere in the first sample, and somewhere behind it
         child = begin(out)
-        while child.poll() is None and len(list(out.glob("samples/*.parquet"))) < parts:
+        while child.exitcode is None and len(list(out.glob("samples/*.parquet"))) < parts:
             time.sleep(0.01)
         time.sleep(draw.uniform(0, seconds / 4))
-        killed += child.poll() is None
+        killed += child.exitcode is None
         child.kill()
-        child.wait()
+        child.join()
     assert killed > 0, "killed too late to show anything"
-    assert begin(out).wait(timeout=120) == 0
+    finish(begin(out))
     assert len(list(out.glob("samples/*.parquet"))) == 3
     assert contents(out) == whole
     assert not list(out.rglob("*.tmp"))
