@@ -20,6 +20,7 @@ from train.data import EpochSampler, blank_batch, collate
 from train.inputs.run import fresh_model, open_inputs
 from train.objectives import make_objective
 from train.reports.metrics import CLASSES, HeldOut, class_sums
+from train.reports.reporting_trainer import LogLines
 
 SAMPLES = 8
 OBJECTIVES: list[dict[str, Any]] = [
@@ -273,6 +274,17 @@ def test_figures_of_a_step(ragged: Path, model_folder: Path, tmp_path: Path) -> 
     assert line["kept_share"] == pytest.approx(float((weights > 0).float().mean()))
     assert line["mean_w"] == pytest.approx(float(batch["sample_weight"].mean()), rel=1e-5)
     assert line["tokens_per_second"] > 0
+
+
+@pytest.mark.parametrize(("weight", "lines"), [(0.0, 1), (0.5, 0)])
+def test_steps_without_any_weight_are_told(
+    tokenizer: Any, model_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, weight: float, lines: int
+) -> None:
+    rows = [dataclasses.replace(one, sample_weight=weight) for one in planted(2)]
+    data = annotate(tmp_path / "data", rows, tokenizer=tokenizer)
+    config = options(data, model_folder, objective="cuset", batch_size=2)
+    trainer_of(config, tmp_path / "out", logging_steps=1, callbacks=[LogLines()]).train()
+    assert sum("nothing is learned" in record.getMessage() for record in caplog.records) == lines
 
 
 def test_a_checkpoint_of_lora_holds_the_adapter_alone(ragged: Path, model_folder: Path, tmp_path: Path) -> None:

@@ -45,6 +45,12 @@ class LogLines(TrainerCallback):
         found = [f"{n} {logs[n]:.4g}" for n in shown if n in (logs or {})]
         if state.is_world_process_zero and found:
             log.info("step %d/%d  %s", state.global_step, state.max_steps, "  ".join(found))
+        if state.is_world_process_zero and (logs or {}).get("kept_share") == 0:
+            log.warning(
+                "step %d: no token since the line before has a weight, so that nothing is learned: look at sample_weight"
+                " and token_weight of the dataset, and at the objective's mask",
+                state.global_step,
+            )
 
 
 class ReportingTrainer(CheckedTrainer):
