@@ -103,7 +103,7 @@ def normalise(data: bytes) -> tuple[bytes, tuple[Blank, ...]]:
     """UTF-8 text -> (bytes to parse, what was blanked, by start). Same length, and the same line breaks."""
     data = _without_depths(data.replace(b"\0", b" "))
     bare = dict(_BARE)
-    for name, body in _ALIAS.findall(data):
+    for name, body in _ALIAS.findall(data) if b"define" in data else ():
         if name not in bare:
             bare[name] = "kernel" if b"__global__" in body else "device" if b"__device__" in body else ""
     present = [name for name in (*bare, *_WITH_ARGUMENTS) if name in data]
@@ -123,9 +123,10 @@ def normalise(data: bytes) -> tuple[bytes, tuple[Blank, ...]]:
 
 def _without_depths(data: bytes) -> bytes:
     """The text with everything inside more than MAX_DEPTH brackets blanked."""
+    if data.count(b"{") + data.count(b"(") + data.count(b"[") <= MAX_DEPTH:
+        return data
     codes = np.frombuffer(data, np.uint8)
-    steps = _STEP[codes]
-    if data.count(b"{") + data.count(b"(") + data.count(b"[") <= MAX_DEPTH or _highest(steps) <= MAX_DEPTH:
+    if _highest(_STEP[codes]) <= MAX_DEPTH:
         return data
     # exactly now, without the brackets in comments and strings
     steps = np.zeros(len(data) + 1, np.int32)
