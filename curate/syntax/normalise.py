@@ -10,8 +10,9 @@ remembered (`Blank`), and labelled from there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -38,15 +39,15 @@ class Blank:
 
 
 SKIPPED = (
-    rb"//(?:[^\\\n]|\\(?:\r\n|.))*"
-    rb"|/\*.*?(?:\*/|\Z)"
-    rb'|\b(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s"]{0,16})\(.*?(?:\)(?P=delimiter)"|\Z)'
-    rb'|"(?:[^"\\\n]|\\(?:\r\n|.))*"?'
-    rb"|\b\d[\w.]*(?:'[\w.]+)+"
+    rb"/(?:/(?:[^\\\n]+|\\(?:\r\n|.))*|\*.*?(?:\*/|\Z))"
+    rb'|[uULR](?<!\w[uULR])(?:(?<=R)|(?<=u)8R|(?<!R)R)"(?P<delimiter>[^()\\\s"]{0,16})\(.*?(?:\)(?P=delimiter)"|\Z)'
+    rb'|"(?:[^"\\\n]+|\\(?:\r\n|.))*"?'
+    rb"|\d(?<!\w\d)[\w.]*(?:'[\w.]+)+"
     rb"|'(?:[^'\\\n]|\\.)*'"
 )
 """Comments, strings and numbers with digit separators, for a pattern compiled with DOTALL. An unterminated
-one runs to the end of the line or the text, so that a scan stays linear."""
+one runs to the end of the line or the text, so that a scan stays linear. Every alternative begins with a character,
+never with an assertion: most places are then left at a glance."""
 
 _WITH_ARGUMENTS: dict[bytes, bool] = {  # name: whether it counts as an execution qualifier
     b"__align__": False,
@@ -86,7 +87,7 @@ _ALIAS = re.compile(
 _LAMBDA = (
     rb"\](?P<gap>\s{0,64})(?P<lambda>__(?:device|host|global)__(?:\s{1,64}__(?:device|host|global)__)*)(?=\s{0,64}[({])"
 )
-_DIRECTIVE = rb"^[ \t]*#[ \t]*(?:define|undef|ifdef|ifndef)[ \t]+\w+"
+_DIRECTIVE = rb"#[ \t]*(?:define|undef|ifdef|ifndef)[ \t]+\w+"
 _BRACKETS = re.compile(SKIPPED + rb"|(?P<bracket>[()\[\]{}])", re.DOTALL)
 _STEP = np.zeros(256, np.int8)
 _STEP[list(b"([{")] = 1
@@ -110,15 +111,18 @@ def normalise(data: bytes) -> tuple[bytes, tuple[Blank, ...]]:
     has_lambda = re.search(_LAMBDA, data) is not None
     if not present and not has_lambda:
         return data, ()
-    names = b"|".join(re.escape(name) for name in sorted(present, key=len, reverse=True)) or rb"(?!)"
-    pattern = re.compile(
-        SKIPPED + b"|" + _DIRECTIVE + b"|" + _LAMBDA + rb"|\b(?P<name>" + names + rb")\b", re.DOTALL | re.MULTILINE
-    )
+    pattern = re.compile(b"|".join([SKIPPED, _DIRECTIVE, _LAMBDA, *_words(present)]), re.DOTALL)
     blanks = tuple(_blanks(data, pattern, bare))
     out = bytearray(data)
     for blank in blanks:
         out[blank.start : blank.end] = _BLANKABLE.sub(b" ", data[blank.start : blank.end])
     return bytes(out), blanks
+
+
+def _words(names: Iterable[bytes]) -> Iterator[bytes]:
+    """A pattern for all the names that begin with the same character, as words of their own."""
+    for first, alike in groupby(sorted(names), lambda name: name[:1]):
+        yield first + rb"(?<!\w" + first + rb")(?:" + b"|".join(re.escape(name[1:]) for name in alike) + rb")\b"
 
 
 def _without_depths(data: bytes) -> bytes:
@@ -155,10 +159,9 @@ def _blanks(data: bytes, pattern: re.Pattern[bytes], bare: dict[bytes, Role]) ->
         if match["lambda"]:
             role: Role = "device" if b"__device__" in match["lambda"] else ""
             yield Blank(match.start("lambda"), match.end("lambda"), qualifier=True, role=role)
-        elif name := match["name"]:
-            if name in bare:
-                yield Blank(match.start(), match.end(), qualifier=True, role=bare[name])
-                continue
+        elif (name := match[0]) in bare:
+            yield Blank(match.start(), match.end(), qualifier=True, role=bare[name])
+        elif name in _WITH_ARGUMENTS:
             opening = _skip_space(data, match.end())
             closing = (
                 closing_bracket(data, opening, min(len(data), opening + _REACH))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -78,6 +79,7 @@ def _define_query() -> Query:
 
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_DEFINE = re.compile(rb"#[ \t]*define")
 _LEAD_IN = b"void f(){"
 _LEAD_OUT = b";}"
 _DEFINES_FUNCTION = re.compile(
@@ -107,10 +109,15 @@ def _utf8(code: str) -> bytes:
 
 
 def _macros(parser: Parser, data: bytes, root: Node) -> Iterator[SyntaxTree]:
-    if b"#" not in data or b"define" not in data:
+    if b"define" not in data:
         return
+    # of the nodes below the root only those are searched in which a `#define` stands
+    children = root.children
+    ends = [child.end_byte for child in children]
+    holding = sorted({bisect_right(ends, found.start()) for found in _DEFINE.finditer(data)} - {len(ends)})
+    bodies = [body for n in holding for body in QueryCursor(_define_query()).captures(children[n]).get("body", ())]
     done = 0
-    for start in sorted(node.start_byte for node in QueryCursor(_define_query()).captures(root).get("body", ())):
+    for start in sorted(body.start_byte for body in bodies):
         if start < done:
             continue
         # the grammar ends a body at its first comment, the preprocessor at the end of the line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -39,7 +39,8 @@ MAX_OPEN_MATCHES = 256
 some for every link, and each node is compared with all of them.
 """
 
-_PORTION = 1 << 16  # bytes
+_PORTION = 1 << 15  # bytes
+Span = tuple[int, int]
 
 _EMPTY = np.empty((0, 2), np.int64)
 
@@ -120,8 +121,8 @@ def _capture(trees: tuple[SyntaxTree, ...]) -> Captured:
     functions: defaultdict[str, list[tuple[int, int, Node]]] = defaultdict(list)
     for tree in trees:
         ranges: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        for root in _portions(tree.root):
-            for name, nodes in _nodes(root).items():
+        for portion in _portions(tree.root):
+            for name, nodes in _nodes(tree.root, portion).items():
                 ranges[name] += [node.byte_range for node in nodes]
                 if name in _FUNCTIONS:
                     shifted = ((node.start_byte + tree.shift, node.end_byte + tree.shift, node) for node in nodes)
@@ -144,28 +145,38 @@ def _capture(trees: tuple[SyntaxTree, ...]) -> Captured:
     )
 
 
-def _portions(root: Node) -> Sequence[Node]:
-    """The tree, a large one as its top-level nodes: what is captured of a portion is let go before the next, while it
-    is still in the processor's cache. No pattern asks for the root, or for two of its children.
+def _portions(root: Node) -> Iterator[Span | None]:
+    """Bytes of a large tree, its top-level nodes whole; None for all of a small one. What is captured of a portion is
+    let go before the next, while it is still in the processor's cache. No pattern asks for the root, or for two of its
+    children.
     """
-    large = root.end_byte - root.start_byte > _PORTION and root.type == "translation_unit"
-    return root.children if large else [root]
+    if root.end_byte - root.start_byte <= _PORTION or root.type != "translation_unit":
+        yield None
+        return
+    begin = end = root.start_byte
+    for start, following in (child.byte_range for child in root.children):
+        # a missing token stands at the end of its node, without width: no other node may begin there
+        if start > end and end - begin > _PORTION:
+            yield begin, end + 1
+            begin = start
+        end = following
+    yield begin, end + 1
 
 
-def _nodes(root: Node) -> dict[str, list[Node]]:
-    """What the queries capture in a tree, by capture name."""
+def _nodes(root: Node, portion: Span | None) -> dict[str, list[Node]]:
+    """What the queries capture in a portion of a tree, by capture name."""
     found: defaultdict[str, list[Node]] = defaultdict(list)
-    _single_nodes(root, found)
-    _matches(root, found)
+    _single_nodes(root, portion, found)
+    _matches(root, portion, found)
     for node in found.pop("binary", ()):
         operator = node.child_by_field_name("operator")
         found["arithmetic" if operator is not None and operator.type in _ARITHMETIC else "carry"].append(node)
     return found
 
 
-def _single_nodes(root: Node, found: defaultdict[str, list[Node]]) -> None:
+def _single_nodes(root: Node, portion: Span | None, found: defaultdict[str, list[Node]]) -> None:
     plan = _plan()
-    for number, nodes in _cursor(plan.node_query).captures(root).items():
+    for number, nodes in _cursor(plan.node_query, portion).captures(root).items():
         shape = plan.nodes[int(number)]
         for (name,) in shape.always:
             found[name] += nodes
@@ -177,12 +188,12 @@ def _single_nodes(root: Node, found: defaultdict[str, list[Node]]) -> None:
                     found[name].append(node)
 
 
-def _matches(root: Node, found: defaultdict[str, list[Node]]) -> None:
+def _matches(root: Node, portion: Span | None, found: defaultdict[str, list[Node]]) -> None:
     """`matches`, not `captures`: the latter puts captures in source order, and what is inside a long function would
     queue behind it. A single node waits for nothing.
     """
     plan = _plan()
-    for position, match in _cursor(plan.query).matches(root):
+    for position, match in _cursor(plan.query, portion).matches(root):
         if plain := plan.plain[position]:
             found[plain] += match["c0"]
             continue
@@ -195,7 +206,9 @@ def _matches(root: Node, found: defaultdict[str, list[Node]]) -> None:
                 found[name] += match[capture]
 
 
-def _cursor(query: Query) -> QueryCursor:
+def _cursor(query: Query, portion: Span | None) -> QueryCursor:
     cursor = QueryCursor(query, match_limit=MAX_OPEN_MATCHES)
+    if portion is not None:
+        cursor.set_byte_range(*portion)
     cursor.set_max_start_depth(MAX_TREE_DEPTH)
     return cursor

@@ -47,8 +47,8 @@ class LogLines(TrainerCallback):
             log.info("step %d/%d  %s", state.global_step, state.max_steps, "  ".join(found))
         if state.is_world_process_zero and (logs or {}).get("kept_share") == 0:
             log.warning(
-                "step %d: no token since the line before has a weight, so that nothing is learned: look at sample_weight"
-                " and token_weight of the dataset, and at the objective's mask",
+                "step %d: no token since the line before has a weight, so that nothing is learned: look at the dataset's"
+                " sample_weight and token_weight, and at the objective's mask",
                 state.global_step,
             )
 
