@@ -47,7 +47,7 @@ class LogLines(TrainerCallback):
             log.info("step %d/%d  %s", state.global_step, state.max_steps, "  ".join(found))
         if state.is_world_process_zero and (logs or {}).get("kept_share") == 0:
             log.warning(
-                "step %d: no token since the line before has a weight, so that nothing is learned: look at the dataset's"
+                "step %d: no token since the line before has a weight, so that nothing is learned: look at the data's"
                 " sample_weight and token_weight, and at the objective's mask",
                 state.global_step,
             )
