@@ -21,10 +21,11 @@ __all__ = ["Parsed", "SyntaxTree", "language", "parse_cuda"]
 
 @dataclass(frozen=True, eq=False)
 class SyntaxTree:
-    """One tree. Byte b of its nodes is byte b + `shift` of the file, and only bytes [start, end) of the file are its
-    own.
+    """The tree of `source`. Byte b of its nodes is byte b + `shift` of the file, and only bytes [start, end) of the
+    file are its own.
     """
 
+    source: bytes
     root: Node
     shift: int
     start: int
@@ -96,7 +97,7 @@ def parse_cuda(code: str) -> Parsed:
     leads = None if ascii_only else np.flatnonzero((np.frombuffer(data, np.uint8) & 0xC0) != 0x80)
     data, blanks = normalise(data)
     parser = _parser()
-    main = SyntaxTree(parser.parse(data).root_node, 0, 0, len(data))
+    main = SyntaxTree(data, parser.parse(data).root_node, 0, 0, len(data))
     macros = tuple(_macros(parser, data, main.root))
     return Parsed(code, data, blanks, main, macros, leads)
 
@@ -127,7 +128,7 @@ def _macros(parser: Parser, data: bytes, root: Node) -> Iterator[SyntaxTree]:
         if _HOLDS_CODE.search(body):
             body = join_pasted(body)
             if _DEFINES_FUNCTION.match(body):
-                yield SyntaxTree(parser.parse(body).root_node, start, start, end)
+                yield SyntaxTree(body, parser.parse(body).root_node, start, start, end)
             else:
-                tree = parser.parse(_LEAD_IN + body + _LEAD_OUT)
-                yield SyntaxTree(tree.root_node, start - len(_LEAD_IN), start, end)
+                body = _LEAD_IN + body + _LEAD_OUT
+                yield SyntaxTree(body, parser.parse(body).root_node, start - len(_LEAD_IN), start, end)

@@ -30,6 +30,8 @@ call elsewhere.
 
 _ARITHMETIC = frozenset(["+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^"])
 _FUNCTIONS = frozenset(["kernel", "device_function", "scope.function"])
+_BINARY = "binary"
+"""Arithmetic or not, by the operator."""
 MAX_TREE_DEPTH = 10_000
 """Nodes below this depth are not looked at. A sum of that many terms is as deep; the query engine counts depth in 16
 bits.
@@ -120,9 +122,9 @@ def _capture(trees: tuple[SyntaxTree, ...]) -> Captured:
     spans: defaultdict[str, list[Int64[Array, "k 2"]]] = defaultdict(list)
     functions: defaultdict[str, list[tuple[int, int, Node]]] = defaultdict(list)
     for tree in trees:
-        ranges: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        ranges: defaultdict[str, list[Span]] = defaultdict(list)
         for portion in _portions(tree.root):
-            for name, nodes in _nodes(tree.root, portion).items():
+            for name, nodes in _nodes(tree, portion, ranges).items():
                 ranges[name] += [node.byte_range for node in nodes]
                 if name in _FUNCTIONS:
                     shifted = ((node.start_byte + tree.shift, node.end_byte + tree.shift, node) for node in nodes)
@@ -163,29 +165,37 @@ def _portions(root: Node) -> Iterator[Span | None]:
     yield begin, end + 1
 
 
-def _nodes(root: Node, portion: Span | None) -> dict[str, list[Node]]:
-    """What the queries capture in a portion of a tree, by capture name."""
+def _nodes(tree: SyntaxTree, portion: Span | None, ranges: defaultdict[str, list[Span]]) -> dict[str, list[Node]]:
+    """What the queries capture in a portion of a tree, by capture name. Of what is asked for as single nodes the bytes
+    alone are put into `ranges`, but for functions.
+    """
     found: defaultdict[str, list[Node]] = defaultdict(list)
-    _single_nodes(root, portion, found)
-    _matches(root, portion, found)
-    for node in found.pop("binary", ()):
+    _single_nodes(tree, portion, found, ranges)
+    _matches(tree.root, portion, found)
+    for node in found.pop(_BINARY, ()):
         operator = node.child_by_field_name("operator")
         found["arithmetic" if operator is not None and operator.type in _ARITHMETIC else "carry"].append(node)
     return found
 
 
-def _single_nodes(root: Node, portion: Span | None, found: defaultdict[str, list[Node]]) -> None:
+def _single_nodes(
+    tree: SyntaxTree, portion: Span | None, found: defaultdict[str, list[Node]], ranges: defaultdict[str, list[Span]]
+) -> None:
     plan = _plan()
-    for number, nodes in _cursor(plan.node_query, portion).captures(root).items():
+    for number, nodes in _cursor(plan.node_query, portion).captures(tree.root).items():
         shape = plan.nodes[int(number)]
+        spans = [node.byte_range for node in nodes]
         for (name,) in shape.always:
-            found[name] += nodes
+            if name == _BINARY or name in _FUNCTIONS:
+                found[name] += nodes
+            else:
+                ranges[name] += spans
         if shape.rules:
-            texts = [node.text or b"" for node in nodes]
+            texts = [tree.source[start:end] for start, end in spans]
             held = {text: names for text in set(texts) if (names := shape.names_of(text))}
-            for node, text in zip(nodes, texts, strict=True) if held else ():
+            for span, text in zip(spans, texts, strict=True) if held else ():
                 for (name,) in held.get(text, ()):
-                    found[name].append(node)
+                    ranges[name].append(span)
 
 
 def _matches(root: Node, portion: Span | None, found: defaultdict[str, list[Node]]) -> None:
