@@ -76,13 +76,14 @@ def _solid(text: str) -> Bool[Array, "n"]:
     return ~_SPACES[np.minimum(points, len(_SPACES) - 1)]
 
 
-def _packed(labels: CharLabels) -> UInt32[Array, "n"]:
+def _packed(labels: CharLabels) -> UInt32[Array, "k"]:
     """All labels of a character as one number, so that one comparison tells whether any of them differs: four values
-    below 16 (category, location, statement, in_code), and the index distance."""
-    pairs = np.zeros((len(labels.category), 4), np.uint8)
-    pairs[:, 0] = labels.category | labels.location << 4
-    pairs[:, 1] = labels.statement | labels.in_code.view(np.uint8) << 4
-    pairs[:, 2] = labels.index_distance
+    below 16 (category, location, statement, in_code), and the index distance. Behind them those of no character."""
+    pairs = np.zeros((len(labels.category) + 1, 4), np.uint8)
+    pairs[:-1, 0] = labels.category | labels.location << 4
+    pairs[:-1, 1] = labels.statement | labels.in_code.view(np.uint8) << 4
+    pairs[:-1, 2] = labels.index_distance
+    pairs[-1, 2] = NOT_DERIVED
     return pairs.view(np.dtype("<u4"))[:, 0]
 
 
@@ -113,12 +114,13 @@ def token_labels(
     A tie goes to the labelled side: `;` glued to `threadIdx.x` is sensitive. Tokens of the template (-1) are neutral.
     `index_distance` is the smallest of the token's characters. Linear in characters and tokens.
     """
-    start, end = char_start.astype(np.int64).clip(0), char_end.astype(np.int64).clip(0)
+    start, end = np.maximum(char_start, 0, dtype=np.int64), np.maximum(char_end, 0, dtype=np.int64)
     some = end > start
-    packed = np.append(_packed(labels), np.uint32(NOT_DERIVED << 16))  # an empty token may stand at the end
-    first = np.where(some, packed[start], packed[-1])
+    packed = _packed(labels)
+    first = packed[np.where(some, start, -1)]
     taken, distance = _unpacked(first), (first >> 16).astype(np.uint8)
-    changes = np.concatenate([[0], np.cumsum(packed[1:] != packed[:-1])])  # between the first character and this one
+    changes = np.zeros(len(packed), np.int64)  # between the first character and this one
+    (packed[1:] != packed[:-1]).cumsum(out=changes[1:])
     mixed = np.flatnonzero(some & (changes[end - 1] > changes[start]))
     if len(mixed):
         # their characters, and which of these tokens each is of

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if "PYTEST_XDIST_WORKER" in os.environ:  # the processes share the processors: threads of several wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "HF_DATASETS_CACHE" not in os.environ:  # `datasets` keeps a copy of each file that it reads: not in the user's cache
     os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="cuset-tests-")
     atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)

@@ -70,7 +70,7 @@ def find_functions(parsed: Parsed, captured: list[Captured]) -> Functions:
         outer = {"kernel": part["kernel.outer"], "device": part["device_function.outer"]}
         for role, found in (("kernel", kernels), ("device", device)):
             # a template header or `extern "C"` ends where its function ends, and begins before it
-            headers = {int(end): int(start) for start, end in outer[role][::-1]}
+            headers = {end: start for start, end in outer[role][::-1].tolist()}
             for start, end, node in roles[role]:
                 found[(min(headers.get(end, start), start), end)] = function_name(node)
         ends = part["macro.body"] if position else np.array([(0, len(parsed.data))])
@@ -133,8 +133,8 @@ def _beside_blanks(parsed: Parsed, part: Captured) -> Iterator[tuple[int, int, N
 
 
 def _loose_tokens(part: Captured) -> list[int]:
-    prototypes = {int(start) for start, _ in part["global.prototype"]}
-    return [int(start) for start, _ in part["global"] if int(start) not in prototypes]
+    prototypes = set(part["global.prototype"][:, 0].tolist())
+    return [start for start in part["global"][:, 0].tolist() if start not in prototypes]
 
 
 _SCAN = re.compile(

@@ -155,10 +155,10 @@ def _errors(captured: list[Captured], functions: Functions) -> tuple[int, int]:
     all of its own.
     """
     kernels = merge([span for span, _ in functions.kernels])
-    wrong = [(int(s), int(e)) for part in captured for s, e in part["error"]]
-    wrong += [(int(s), int(s) + 1) for part in captured for s, _ in part["missing"]]
+    wrong = [(s, e) for part in captured for s, e in part["error"].tolist()]
+    wrong += [(s, s + 1) for part in captured for s in part["missing"][:, 0].tolist()]
     errors = merge(wrong + list(functions.broken))
-    total = sum(_overlap(errors, int(start), int(end)) for start, end in kernels) if len(errors) else 0
+    total = sum(_overlap(errors, start, end) for start, end in kernels.tolist()) if len(errors) else 0
     return total, int((kernels[:, 1] - kernels[:, 0]).sum())
 
 
