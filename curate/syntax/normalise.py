@@ -42,7 +42,7 @@ SKIPPED = (
     rb"/(?:/(?:[^\\\n]+|\\(?:\r\n|.))*|\*.*?(?:\*/|\Z))"
     rb'|[uULR](?<!\w[uULR])(?:(?<=R)|(?<=u)8R|(?<!R)R)"(?P<delimiter>[^()\\\s"]{0,16})\(.*?(?:\)(?P=delimiter)"|\Z)'
     rb'|"(?:[^"\\\n]+|\\(?:\r\n|.))*"?'
-    rb"|\d(?<!\w\d)[\w.]*(?:'[\w.]+)+"
+    rb"|[.\d](?<![\w.][.\d])(?:(?<=\d)|(?=\d))[\w.]*(?:'[\w.]+)+"
     rb"|'(?:[^'\\\n]|\\.)*'"
 )
 """Comments, strings and numbers with digit separators, for a pattern compiled with DOTALL. An unterminated
