@@ -13,7 +13,7 @@ from curate.checks import find_flaws
 from curate.duplicates import FINGERPRINT, fingerprint
 from curate.executing import has_main
 from curate.extract import CodeBlock, extract_cuda
-from curate.frames import FLAGS, ROWS, each_row, sample_id
+from curate.frames import FLAGS, ROWS, Refused, each_row, sample_id
 from curate.licences import resolve_license
 from curate.quality import measure_quality
 from curate.syntax import label_parsed, parse_cuda
@@ -99,6 +99,8 @@ def parse_rows(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
     def compute(row: dict[str, Any]) -> dict[str, Any]:
         blocks = code_blocks(row)
         parsed = [parse_cuda(b.text) for b in blocks]
+        if any(p.given_up for p in parsed):
+            raise Refused("kernel_syntax_errors", "the grammar takes more than linear time to repair its errors")
         labels = [label_parsed(p) for p in parsed]
         painted = paint(len(row["response"]), zip(blocks, labels, strict=True))
         kernel_bytes = sum(x.kernel_bytes for x in labels)

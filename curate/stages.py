@@ -172,8 +172,8 @@ def _weigh(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
 
 PARSE_STAGES: tuple[Stage, ...] = (
     Stage("redact", 1, ("redact",), redact_rows),
-    Stage("extract", 2, (), extract_rows),
-    Stage("parse", 1, (), parse_rows),
+    Stage("extract", 3, (), extract_rows),
+    Stage("parse", 2, (), parse_rows),
     Stage("license", 1, (), license_rows),
 )
 """Measure each row by itself, in a pool of processes; no model and no threshold."""

@@ -11,6 +11,8 @@ import tree_sitter_cuda
 import tree_sitter_python
 from tree_sitter import Language, Node, Parser, Tree
 
+from curate.syntax.bounded import parse_bounded
+
 __all__ = [
     "CPP_HEADS",
     "ENOUGH",
@@ -91,7 +93,12 @@ def _source(text: str) -> bytes:
 
 def parse_cuda(text: str) -> Tree:
     """The tree of CUDA C++; offsets are bytes of the UTF-8 text."""
-    return _parser("cuda").parse(_source(text))
+    return _tree("cuda", _source(text))
+
+
+def _tree(code: Code, source: bytes) -> Tree:
+    """What a grammar cannot take in linear time it is not asked to read: it sees blanks."""
+    return parse_bounded(_parser(code), source) or _parser(code).parse(b" " * len(source))
 
 
 @lru_cache(2)
@@ -104,7 +111,7 @@ def parse_python(text: str) -> Tree:
     source = _source(text)
     if _deepest_indent(source) > _MAX_INDENTS:
         source = _LEADING_BLANKS.sub(lambda blanks: b"\n" * len(blanks[0]), source)
-    return _parser("python").parse(source)
+    return _tree("python", source)
 
 
 def _deepest_indent(source: bytes) -> int:

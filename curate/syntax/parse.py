@@ -14,6 +14,7 @@ from jaxtyping import Int64
 from numpy import ndarray as Array
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
+from curate.syntax.bounded import parse_bounded
 from curate.syntax.normalise import Blank, join_pasted, normalise
 
 __all__ = ["Parsed", "SyntaxTree", "language", "parse_cuda"]
@@ -37,6 +38,7 @@ class Parsed:
     """A code text with its trees.
 
     `data`: the UTF-8 bytes that were parsed; blanked in places, as long as the original's. `blanks`: those places.
+    `given_up`: the text takes more than linear time to parse, and all of it is blanked.
     `main`: the tree of the whole file. `macros`: the body of every `#define` that holds code, parsed once more
     inside a function, since the grammar leaves it a single token. `leads` (n,): the byte at which character i of the
     text begins; None when every character is one byte.
@@ -44,6 +46,7 @@ class Parsed:
 
     text: str
     data: bytes
+    given_up: bool
     blanks: tuple[Blank, ...]
     main: SyntaxTree
     macros: tuple[SyntaxTree, ...]
@@ -97,9 +100,14 @@ def parse_cuda(code: str) -> Parsed:
     leads = None if ascii_only else np.flatnonzero((np.frombuffer(data, np.uint8) & 0xC0) != 0x80)
     data, blanks = normalise(data)
     parser = _parser()
-    main = SyntaxTree(data, parser.parse(data).root_node, 0, 0, len(data))
+    tree = parse_bounded(parser, data)
+    given_up = tree is None
+    if tree is None:
+        data, blanks = b" " * len(data), ()
+        tree = parser.parse(data)
+    main = SyntaxTree(data, tree.root_node, 0, 0, len(data))
     macros = tuple(_macros(parser, data, main.root))
-    return Parsed(code, data, blanks, main, macros, leads)
+    return Parsed(code, data, given_up, blanks, main, macros, leads)
 
 
 def _utf8(code: str) -> bytes:
@@ -127,8 +135,7 @@ def _macros(parser: Parser, data: bytes, root: Node) -> Iterator[SyntaxTree]:
         body = data[start:end]
         if _HOLDS_CODE.search(body):
             body = join_pasted(body)
-            if _DEFINES_FUNCTION.match(body):
-                yield SyntaxTree(body, parser.parse(body).root_node, start, start, end)
-            else:
-                body = _LEAD_IN + body + _LEAD_OUT
-                yield SyntaxTree(body, parser.parse(body).root_node, start - len(_LEAD_IN), start, end)
+            lead = b"" if _DEFINES_FUNCTION.match(body) else _LEAD_IN
+            body = lead + body + _LEAD_OUT if lead else body
+            if tree := parse_bounded(parser, body):
+                yield SyntaxTree(body, tree.root_node, start - len(lead), start, end)

@@ -21,7 +21,7 @@ _COMMENT = re.compile(rf"({_STRING})|;[^\n]*")
 _BRACKET = re.compile(rf"{_STRING}|[()\[\]]")
 _CAPTURE = re.compile(rf"{_STRING}|@(?P<name>[\w.]+)")
 _PREDICATE = re.compile(rf"\(#(any-of|eq|match)\? @(\w+)((?: {_STRING})+)\)")
-_NODE = re.compile(rf"(?:\(\w+\)|{_STRING}|\[(?:{_STRING} ?)+\]) @c0")
+_NODE = re.compile(rf"(?!\(MISSING)(?:\(\w+\)|{_STRING}|\[(?:{_STRING} ?)+\]) @c0")
 
 _KNOWN = 1 << 12
 """Texts whose names each shape remembers: identifiers repeat."""

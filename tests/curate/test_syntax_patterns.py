@@ -72,6 +72,10 @@ def test_so_do_pieces_of_the_examples(code: str, data: st.DataObject) -> None:
     assert by_shape(piece) == by_engine(piece)
 
 
+def test_a_missing_token_at_the_start_of_an_error_is_found() -> None:
+    assert by_shape("<<") == by_engine("<<") == {"error": [(0, 2)], "missing": [(0, 0)]}
+
+
 def test_a_large_tree_has_the_captures_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "\n".join(corpus()[:20])
     whole = by_shape(code)
