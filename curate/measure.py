@@ -100,7 +100,7 @@ def parse_rows(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
         blocks = code_blocks(row)
         parsed = [parse_cuda(b.text) for b in blocks]
         if any(p.given_up for p in parsed):
-            raise Refused("kernel_syntax_errors", "the grammar takes more than linear time to repair its errors")
+            raise Refused("unparsable", "the grammar takes more than linear time to repair its errors")
         labels = [label_parsed(p) for p in parsed]
         painted = paint(len(row["response"]), zip(blocks, labels, strict=True))
         kernel_bytes = sum(x.kernel_bytes for x in labels)

@@ -167,7 +167,7 @@ def _portions(root: Node) -> Iterator[Span | None]:
 
 def _nodes(tree: SyntaxTree, portion: Span | None, ranges: defaultdict[str, list[Span]]) -> dict[str, list[Node]]:
     """What the queries capture in a portion of a tree, by capture name. Of what is asked for as single nodes the bytes
-    alone are put into `ranges`, but for functions.
+    alone are put into `ranges`, but for functions and binary expressions.
     """
     found: defaultdict[str, list[Node]] = defaultdict(list)
     _single_nodes(tree, portion, found, ranges)
