@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from tree_sitter import Parser, Tree
 
 __all__ = ["parse_bounded"]
@@ -36,4 +38,9 @@ def parse_bounded(parser: Parser, data: bytes) -> Tree | None:
     except ValueError:  # what a parser that was stopped raises
         parser.reset()
         return None
-    return parser.parse(data, tree) if left >= 0 else None  # takes the tree over; its nodes know their text
+    if left < 0:
+        return None
+    left = sys.maxsize  # nodes ask `read` for their text from now on
+    # To parse again takes the tree over and gives nodes that know their text. With one error in the text it takes as
+    # long as the first time, which is longer than all that is asked of the nodes.
+    return tree if tree.root_node.has_error else parser.parse(data, tree)

@@ -114,7 +114,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_takes_no_more_than_linear_time(name: str) -> None:
-    with processor_time(20):  # the slowest, 60,000 strings, takes 6; a quadratic pass takes minutes
+    with processor_time(60):  # the slowest, 60,000 strings, takes 7; a quadratic pass takes minutes
         extract_cuda(HOSTILE[name])
 
 

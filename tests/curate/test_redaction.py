@@ -260,10 +260,10 @@ def test_any_mixture(texts: list[str]) -> None:
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     text = unit * (300_000 // len(unit))
-    with processor_time(3):
+    with processor_time(6):
         redact([("user", text)])
 
 
 def test_time_is_linear_where_python_has_to_be_parsed() -> None:
-    with processor_time(4):
+    with processor_time(6):
         redact([("user", "def f(a@b.de):\n" * 5_000)])

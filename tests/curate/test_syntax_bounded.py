@@ -11,6 +11,7 @@ from tree_sitter import Parser
 
 from curate import BuildConfig, build_dataset
 from curate.extract import extract_cuda
+from curate.extract.language import preorder
 from curate.score import StubScorer
 from curate.sources import open_sources
 from curate.store import read_part
@@ -31,6 +32,17 @@ def test_trees_are_those_of_the_plain_parser() -> None:
                 assert tree is not None
                 assert str(tree.root_node) == str(parser.parse(code.encode()).root_node)
                 assert tree.root_node.text == parser.parse(code.encode()).root_node.text
+
+
+@pytest.mark.parametrize("end", ["}", "} ) ;"], ids=["sound", "with an error"])
+def test_nodes_know_their_text_of_any_length(end: str) -> None:
+    data = ("/* " + "é€😀 " * 3_000 + "*/ void h() { " + "a = b; " * 3_000 + end).encode()
+    tree = parse_bounded(Parser(language()), data)
+    assert tree is not None
+    assert tree.root_node.has_error == (end != "}")
+    texts = [(node.text, data[node.start_byte : node.end_byte]) for node, _ in preorder(tree.root_node)]
+    assert [text for text, _ in texts] == [expected for _, expected in texts]
+    assert max(len(expected) for _, expected in texts) > 50_000
 
 
 @pytest.mark.parametrize("name", HOSTILE)
