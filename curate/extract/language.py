@@ -98,7 +98,12 @@ def parse_cuda(text: str) -> Tree:
 
 def _tree(code: Code, source: bytes) -> Tree:
     """What a grammar cannot take in linear time it is not asked to read: it sees blanks."""
-    return parse_bounded(_parser(code), source) or _parser(code).parse(b" " * len(source))
+    parser = _parser(code)
+    tree = parse_bounded(parser, source)
+    if tree is None:
+        return parser.parse(b" " * len(source))
+    # A text with errors is often not of this language, and then its nodes are asked for little.
+    return tree if tree.root_node.has_error else parser.parse(source, tree)
 
 
 @lru_cache(2)

@@ -12,7 +12,7 @@ import numpy as np
 import tree_sitter_cuda
 from jaxtyping import Int64
 from numpy import ndarray as Array
-from tree_sitter import Language, Node, Parser, Query, QueryCursor
+from tree_sitter import Language, Node, Parser, Query, QueryCursor, Tree
 
 from curate.syntax.bounded import parse_bounded
 from curate.syntax.normalise import Blank, join_pasted, normalise
@@ -100,7 +100,7 @@ def parse_cuda(code: str) -> Parsed:
     leads = None if ascii_only else np.flatnonzero((np.frombuffer(data, np.uint8) & 0xC0) != 0x80)
     data, blanks = normalise(data)
     parser = _parser()
-    tree = parse_bounded(parser, data)
+    tree = _tree(parser, data)
     given_up = tree is None
     if tree is None:
         data, blanks = b" " * len(data), ()
@@ -108,6 +108,12 @@ def parse_cuda(code: str) -> Parsed:
     main = SyntaxTree(data, tree.root_node, 0, 0, len(data))
     macros = tuple(_macros(parser, data, main.root))
     return Parsed(code, data, given_up, blanks, main, macros, leads)
+
+
+def _tree(parser: Parser, data: bytes) -> Tree | None:
+    """The tree of a text, None where it is given up; taken over, since queries ask every other node for its text."""
+    tree = parse_bounded(parser, data)
+    return tree and parser.parse(data, tree)
 
 
 def _utf8(code: str) -> bytes:
@@ -137,5 +143,5 @@ def _macros(parser: Parser, data: bytes, root: Node) -> Iterator[SyntaxTree]:
             body = join_pasted(body)
             lead = b"" if _DEFINES_FUNCTION.match(body) else _LEAD_IN
             body = lead + body + _LEAD_OUT if lead else body
-            if tree := parse_bounded(parser, body):
+            if tree := _tree(parser, body):
                 yield SyntaxTree(body, tree.root_node, start - len(lead), start, end)
